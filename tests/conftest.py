@@ -1,22 +1,27 @@
 """The real servers, each started when the first test asks for it and stopped when the run ends."""
 
+import os
 import signal
 from collections import defaultdict
 from collections.abc import AsyncIterator, Callable, Iterator
 from functools import partial
 from operator import itemgetter
 from pathlib import Path
+from typing import Any, BinaryIO
 
 import pytest
 import structlog
 from argon2 import PasswordHasher
 from hypothesis import HealthCheck, settings
 
+from common.concurrency.confined_process import run_confined
 from common.redis import Redis, open_redis
+from tests.support.processes import cluster_files
 from tests.support.servers import start as servers
 from tests.support.servers.object_storage import ObjectServer
 from tests.support.servers.s3_program import S3Program
 from tests.support.servers.shared_rabbitmq import SharedRabbitMQ, shared_url
+from upload_service.inspection.model import MAGIC_LENGTH, MAGICS
 
 TESTS = Path(__file__).parent
 pytest_plugins = ["tests.support.app"]
@@ -46,8 +51,10 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
+    config.pluginmanager.register(cluster_files.IdleCluster())
     if not hasattr(config, "workerinput"):
         config.pluginmanager.register(SharedRabbitMQ())
+        config.pluginmanager.register(cluster_files)
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
@@ -80,6 +87,23 @@ def quick_passwords() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patched:
         quick = PasswordHasher(time_cost=1, memory_cost=8, parallelism=1)
         patched.setattr("auth_service.users.service.PasswordHasher", lambda **_: quick)
+        yield
+
+
+@pytest.fixture(scope="session", autouse=True)
+def quick_verification() -> Iterator[None]:
+    """Verify the signature of one file of unknown format, in its process, for all: nearly every test uploads such."""
+    outputs: dict[str, bytes] = {}
+
+    async def run_once(module: str, *arguments: str, stdin: BinaryIO, **limits: Any) -> bytes:
+        if os.pread(stdin.fileno(), MAGIC_LENGTH, 0).startswith(MAGICS):
+            return await run_confined(module, *arguments, stdin=stdin, **limits)
+        if module not in outputs:
+            outputs[module] = await run_confined(module, *arguments, stdin=stdin, **limits)
+        return outputs[module]
+
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr("upload_service.inspection.process.run_confined", run_once)
         yield
 
 

@@ -16,7 +16,6 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 import uvloop
-from rich.console import Console
 
 from common.telemetry import configure_logs
 from tests.bench import machine
@@ -35,14 +34,13 @@ from tests.bench.parts import (
     transfer,
     winget,
 )
-from tests.bench.report import PartResult, failure_text, page, terminal_tables
+from tests.bench.report import PartResult, failure_text, page
 from tests.bench.scale import FULL, TINY, Run, Scale
 from tests.bench.servers.reference import run_reference_servers
 from tests.support.servers.stores import private_stores
 
 RESULTS = Path(__file__).with_name("RESULTS.md")
 LIMIT = 1800.0  # seconds for a part
-WIDTH = 180  # characters
 PARTS: Mapping[str, Callable[[Run], Awaitable[PartResult]]] = {
     "requests": requests.measure,
     "tails": tail_latency.measure,
@@ -93,20 +91,19 @@ def main() -> int:
     options = arguments.parse_args()
     if unknown := set(options.parts) - PARTS.keys():
         arguments.error(f"no part is named {', '.join(sorted(unknown))}")
-    console, began, load = Console(width=WIDTH), time.monotonic(), machine.load_average()
+    began, load = time.monotonic(), machine.load_average()
     configure_logs("error")
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        work = bench(TINY if options.tiny else FULL, options.parts or list(PARTS), console.print, options.s3)
+        work = bench(TINY if options.tiny else FULL, options.parts or list(PARTS), print, options.s3)
         result = runner.run(_until_terminated(work))
-    console.print(terminal_tables(result))
-    results = options.results or (None if options.parts or options.tiny else RESULTS)
-    if results:
-        minutes = (time.monotonic() - began) / 60
-        head = [
-            f"`{' '.join(['python -m tests.bench', *sys.argv[1:]])}`, {machine.now()}",
-            f"{minutes:.0f} minutes; load {load} at the beginning, {machine.load_average()} at the end",
-            *machine.describe_run(),
-        ]
+    minutes = (time.monotonic() - began) / 60
+    head = [
+        f"`{' '.join(['python -m tests.bench', *sys.argv[1:]])}`, {machine.now()}",
+        f"{minutes:.0f} minutes; load {load} at the beginning, {machine.load_average()} at the end",
+        *machine.describe_run(),
+    ]
+    sys.stdout.write(page(head, result))
+    if results := options.results or (None if options.parts or options.tiny else RESULTS):
         write(results, head, result)
     return 1 if result.failures else 0
 
@@ -119,11 +116,9 @@ async def _until_terminated(work: Coroutine[Any, Any, PartResult]) -> PartResult
 
 
 def write(results: Path, head: Sequence[str], result: PartResult) -> None:
-    """Write the page and its plot. The text below the page's marker is kept."""
+    """Write the page. The text below its marker is kept."""
     before = results.read_text(encoding="utf-8") if results.exists() else ""
     results.write_text(page(head, result, before), encoding="utf-8")
-    if result.plot:
-        results.with_name("catalog.svg").write_text(result.plot, encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -3,9 +3,6 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from rich.console import Group
-from rich.table import Table
-
 MARKER = "<!-- Below this line nothing is measured anew: `make bench` leaves it as it is. -->"
 COLUMNS = ("line", "what it cost", "the limit beside it", "ratio", "budget", "met?")
 
@@ -29,14 +26,8 @@ class Line:
     @property
     def cells(self) -> tuple[str, ...]:
         ratio = "" if self.ratio is None else number(self.ratio)
-        return (
-            self.title,
-            self.cost,
-            self.limit,
-            ratio,
-            self.budget,
-            {None: "", True: "yes", False: "**no**"}[self.met],
-        )
+        met = {None: "", True: "yes", False: "**no**"}[self.met]
+        return self.title, self.cost, self.limit, ratio, self.budget, met
 
 
 @dataclass(frozen=True)
@@ -116,14 +107,12 @@ class PartResult:
     sections: list[Section] = field(default_factory=list)
     costs: dict[str, float] = field(default_factory=dict)
     failures: list[str] = field(default_factory=list)
-    plot: str = ""
 
     def add(self, other: "PartResult") -> None:
         self.lines += other.lines
         self.sections += other.sections
         self.costs |= other.costs
         self.failures += other.failures
-        self.plot = other.plot or self.plot
 
 
 def failure_text(part: str, error: Exception) -> str:
@@ -151,16 +140,3 @@ def page(head: Sequence[str], result: PartResult, before: str = "") -> str:
         MARKER + (before.partition(MARKER)[2].rstrip() or ""),
     ]
     return "\n\n".join(parts) + "\n"
-
-
-def terminal_tables(result: PartResult) -> Group:
-    """The result for a terminal, without the texts of sections."""
-    total = Table(*COLUMNS)
-    for line in result.lines:
-        total.add_row(*line.cells, style="red" if line.met is False else "")
-    sections = []
-    for section in result.sections:
-        sections.append(Table(*section.columns, title=section.heading))
-        for row in section.rows:
-            sections[-1].add_row(*row)
-    return Group(*sections, total, *(f"FAILED: {failure}" for failure in result.failures))

@@ -139,19 +139,6 @@ async def test_versions_and_packages_are_deleted_by_typing_the_id(visitor: Visit
     assert (await visitor.api.call("POST", "get_packages")).body == []
 
 
-async def test_a_name_that_another_package_has_is_warned_of_while_typing(visitor: Visitor) -> None:
-    await add_package(visitor.api, "Acme.Trap", package_name="Trap")
-    await add_package(visitor.api, "Acme.Anvil", package_name="Anvil")
-    page, warning = visitor.page, visitor.page.get_by_text("the package Acme.Trap has the same")
-    await visitor.go("/packages/Acme.Anvil")
-    await page.get_by_label("Name").fill("Trap 2.1")
-    await expect(warning).to_be_visible()
-    await visitor.go("/packages/Acme.Trap")
-    async with page.expect_response(lambda response: "/check?" in response.url):
-        await page.get_by_label("Name").fill("TRAP")
-    await expect(warning).to_have_count(0)
-
-
 async def test_a_form_is_checked_on_submit_without_scripts(open_page: Open, tenant: Api) -> None:
     visitor = await start_session(await open_page(java_script_enabled=False), tenant)
     await visitor.go("/packages")

@@ -4,11 +4,11 @@ from typing import Any
 from urllib.parse import parse_qs
 
 import pytest
-from playwright.async_api import Request, expect
+from playwright.async_api import expect
 
 from gateway.dashboard.pages.releases import PAGE_SIZE
 from tests.browser.conftest import Open
-from tests.browser.test_pages import MAX_FIRST_VISIT, NARROW, WIDE, tab_to
+from tests.browser.test_pages import MAX_FIRST_VISIT, NARROW, WIDE
 from tests.support.browser.accessibility import CONTRAST, layout_findings, severe_findings
 from tests.support.browser.administrators import Visitor, start_session
 from tests.support.browser.pages import record_transfers
@@ -56,26 +56,19 @@ async def test_a_full_page_is_small_at_the_first_visit(visitor: Visitor, release
     assert 0 < sum(transfers) <= MAX_FIRST_VISIT
 
 
-async def test_a_hold_is_confirmed_with_a_reason_by_keys_alone(
-    visitor: Visitor, releases: list[dict[str, Any]]
-) -> None:
-    page, sent = visitor.page, list[Request]()
-    page.on("request", lambda request: sent.append(request) if request.method == "POST" else None)
+async def test_a_hold_is_confirmed_with_a_reason(visitor: Visitor, releases: list[dict[str, Any]]) -> None:
+    page = visitor.page
     await visitor.go("/releases")
-    hold = page.get_by_role("button", name="Hold: Acme.Anvil 2.0").first
-    await tab_to(hold)
-    await page.keyboard.press("Enter")
-    reason, confirm = page.get_by_label("Reason"), page.get_by_role("dialog").get_by_role("button", name="Hold")
-    await expect(reason).to_be_focused()
+    await page.get_by_role("button", name="Hold: Acme.Anvil 2.0").first.click()
+    confirm = page.get_by_role("dialog").get_by_role("button", name="Hold")
+    await expect(page.get_by_label("Reason")).to_be_focused()
     await expect(confirm).to_be_disabled()
-    await page.keyboard.press("Enter")
-    await expect(reason).to_be_visible()
     await page.keyboard.type("It deletes documents & more.")
     async with page.expect_request("**/hold_version/*") as request:
-        await page.keyboard.press("Enter")
-    body = (await request.value).post_data or ""
-    assert parse_qs(body) == {"reason": ["It deletes documents & more."]}
-    assert [row.url.rpartition("/")[2] for row in sent] == [releases[0]["uid"]]
+        await confirm.click()
+    sent = await request.value
+    assert sent.url.endswith(f"/{releases[0]['uid']}")
+    assert parse_qs(sent.post_data or "") == {"reason": ["It deletes documents & more."]}
 
 
 async def test_a_cancelled_roll_back_sends_nothing(visitor: Visitor, releases: list[dict[str, Any]]) -> None:

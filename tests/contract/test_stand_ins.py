@@ -271,12 +271,13 @@ async def test_client_registry_knows_clients_and_hidden_packages(registry: Regis
     async with AsyncExitStack() as stack:
         if isinstance(registry, RegistryStandIn):
             client_id, token = "c1", "a-token"
-            registry.clients[caller.tenant_id, token] = client_id, ""
+            registry.clients[caller.tenant_id, token] = client_id, "pilot"
             registry.hidden = {client_id: ["One", "Both"], "192.0.2.9": ["There", "Both"]}
             address = await stack.enter_async_context(serving(registry.app("client_registry"), "127.0.0.1:0"))
         else:
             added = await registry.add_client(caller)
             client_id, token, address = added["client_id"], added["auth_token"], registry.api.address
+            await registry.call(caller, "PATCH", "edit_client", client_id, data={"ring": "pilot"})
             for entry in (
                 {"client_id": client_id, "package_ids": "One,Both"},
                 {"network": "192.0.2.9", "package_ids": "There,Both"},
@@ -287,7 +288,7 @@ async def test_client_registry_knows_clients_and_hidden_packages(registry: Regis
 
         for asker, text, expected in ((caller, token, client_id), (caller, "wrong", None), (other, token, None)):
             answer = await service.json(asker, "identify_client", {"auth_token": text, "client": 1})
-            assert answer == {"client_id": expected, "ring": ""}
+            assert answer == {"client_id": expected, "ring": "pilot" if expected else ""}
         here, there = (replace(caller, ip=ip).as_client(client_id) for ip in ("192.0.2.1", "192.0.2.9"))
         for asker, hidden in ((here, ["Both", "One"]), (there, ["Both", "One", "There"]), (caller, [])):
             assert await service.json(asker, "hidden_packages") == {"package_ids": hidden}

@@ -9,7 +9,8 @@ import pytest
 from common.auth.internal_tokens import Deployment
 from tests.support.processes.cluster import SHORT_PAUSES, Cluster, run_cluster
 from tests.support.servers.stores import private_stores
-from tests.support.system.services import Api, Services, single_gateway
+from tests.support.system.gateways import single_gateway
+from tests.support.system.services import Api, Services
 
 
 @pytest.fixture(params=list(Deployment))

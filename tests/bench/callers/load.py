@@ -2,9 +2,10 @@
 
 import asyncio
 import time
+from collections import Counter
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import count, cycle, islice
 from statistics import quantiles
 from typing import cast
@@ -160,7 +161,10 @@ async def send(calls: Sequence[Call], times: int, *, connections: int = 32, stat
     async def caller(connection: Connection) -> None:
         for raw in remaining:
             began = time.perf_counter()
-            sizes.add(_expected(await connection.send(raw), status))
+            answer = await connection.send(raw)
+            if answer.status != status:
+                raise UnexpectedAnswer(f"answered with {answer.status} instead of {status}")
+            sizes.add(answer.size)
             seconds.append(time.perf_counter() - began)
 
     async with asyncio.timeout(LIMIT), open_connections(calls[0].url, min(connections, times)) as opened:
@@ -168,34 +172,53 @@ async def send(calls: Sequence[Call], times: int, *, connections: int = 32, stat
     return Timings(seconds, max(sizes))
 
 
-async def send_steadily(call: Call, rate: float, seconds: float, *, connections: int = 16) -> Timings:
-    """Send `rate` requests a second, whether or not earlier ones were answered.
+@dataclass
+class SteadyAnswers:
+    """The response times, the answers by status, and how long all took in seconds. Status 0 is a lost connection."""
+
+    seconds: list[float] = field(default_factory=list)
+    statuses: Counter[int] = field(default_factory=Counter)
+    elapsed: float = 0.0
+
+    @property
+    def errors(self) -> int:
+        return sum(number for status, number in self.statuses.items() if status not in {200, 204})
+
+    def percentile(self, percent: int) -> float:
+        """The percentile of the response times in milliseconds."""
+        return Timings(self.seconds, 0).percentile(percent)
+
+
+async def send_steadily(url: str, requests: Sequence[bytes], rate: float, *, connections: int = 16) -> SteadyAnswers:
+    """Send `rate` requests a second, whether or not earlier ones were answered. Raises TimeoutError after LIMIT.
 
     A response time begins when the request was due, so waits behind a stalled server count. Late wake-ups of this
     process do not count.
-
-    Raises:
-        UnexpectedAnswer: an answer is not a 200.
-        TimeoutError: they took longer than LIMIT.
     """
-    raw, numbers, begun = call.encoded(), count(), time.perf_counter()
-    taken: list[float] = []
-    sizes: set[int] = set()
+    answers, numbers, begun = SteadyAnswers(), count(), time.perf_counter()
 
     async def caller(connection: Connection) -> None:
-        while (due := begun + next(numbers) / rate) < begun + seconds:
+        while (index := next(numbers)) < len(requests):
+            due = begun + index / rate
             if (pause := due - time.perf_counter()) > 0:
                 await asyncio.sleep(pause)
                 due = time.perf_counter()
-            sizes.add(_expected(await connection.send(raw), 200))
-            taken.append(time.perf_counter() - due)
+            try:
+                answers.statuses[(await connection.send(requests[index])).status] += 1
+            except UnexpectedAnswer:
+                answers.statuses[0] += 1
+                return
+            answers.seconds.append(time.perf_counter() - due)
 
-    async with asyncio.timeout(LIMIT), open_connections(call.url, connections) as opened:
+    async with asyncio.timeout(LIMIT), open_connections(url, connections) as opened:
         await asyncio.gather(*map(caller, opened))
-    return Timings(taken, max(sizes))
+    answers.elapsed = time.perf_counter() - begun
+    return answers
 
 
-def _expected(answer: Answer, status: int) -> int:
-    if answer.status != status:
-        raise UnexpectedAnswer(f"answered with {answer.status} instead of {status}")
-    return answer.size
+async def repeat_steadily(call: Call, rate: float, seconds: float) -> SteadyAnswers:
+    """Send one request steadily. Raises UnexpectedAnswer if an answer is not a 200."""
+    answers = await send_steadily(call.url, [call.encoded()] * max(1, round(rate * seconds)), rate)
+    if answers.statuses.keys() != {200}:
+        raise UnexpectedAnswer(f"answered with {dict(answers.statuses)}")
+    return answers

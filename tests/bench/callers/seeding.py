@@ -1,18 +1,11 @@
-"""Tenants with catalogs: small ones through the interface, large ones as documents."""
+"""Tenants with catalogs, clients and blacklists, as documents."""
 
-import asyncio
-import io
 import random
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict
 from datetime import UTC, datetime, timedelta
-from functools import partial
-from http import HTTPStatus
 from itertools import cycle
 from uuid import uuid4
-
-from aiohttp import FormData
-from PIL import Image
 
 from catalog_service.model.enumerations import Architecture, FileType, Scope
 from catalog_service.model.packages import Package, package_document
@@ -24,24 +17,21 @@ from common.mongo import Document, MongoDatabase, long_timeout, open_database
 from tests.bench.scale import Run
 from tests.bench.servers.processes import Account, Bench
 
-BY_INTERFACE = 1000  # packages; larger catalogs are written as documents
 LOGO = 3 << 10  # bytes
 BATCH = 500
-CONCURRENCY = 16
 CHANNELS = ("stable", "beta", "nightly")
 VERSIONS = ("1.0.0", "1.1.0", "1.2.0")  # one in each channel
-INSTALLER = {"file_architect": "x64", "file_type": "MSI", "file_scope": "machine"}
 
 
 async def catalog(run: Run, bench: Bench, packages: int, *, logos: bool = True, name: str = "") -> Account:
-    """A tenant with packages of three versions each, with or without logos of 3 KB. Created once per run."""
+    """A tenant with packages of three versions each, with or without logos of 3 KB. Created once per run.
+
+    The documents are written as the stores write them: through the interface it would take longer than all parts.
+    """
     account = await bench.account(f"bench-{name or packages}{'' if logos else '-bare'}")
     if account.tenant_id not in run.seeded:
-        if packages <= BY_INTERFACE:
-            await _publish(bench, account, packages, logos=logos)
-        else:
-            async with open_database(run.stores.mongo_url, "catalog") as database:
-                await _write(database, account.tenant_id, packages, logos=logos)
+        async with open_database(run.stores.mongo_url, "catalog") as database:
+            await _write(database, account.tenant_id, packages, logos=logos)
         run.seeded.add(account.tenant_id)
     return account
 
@@ -66,60 +56,6 @@ async def clients(run: Run, account: Account, number: int, entries: int) -> None
 
 def package_id(number: int) -> str:
     return f"Bench.Package.{number:06}"
-
-
-async def _publish(bench: Bench, account: Account, packages: int, *, logos: bool) -> None:
-    names = iter([package_id(number) for number in range(packages)])
-
-    async def administrator() -> None:
-        for name in names:
-            await _add(bench, account, name, logos=logos)
-
-    async with asyncio.TaskGroup() as group:
-        for _ in range(CONCURRENCY):
-            group.create_task(administrator())
-
-
-async def _add(bench: Bench, account: Account, name: str, *, logos: bool) -> None:
-    def package() -> FormData:
-        form = FormData(
-            {
-                "package_id": name,
-                "package_name": f"The program {name}",
-                "package_publisher": "Example Ltd.",
-                "package_description": "It does what programs of its kind do. " * 5,
-            }
-        )
-        if logos:
-            form.add_field("Logo", _picture(name), filename="logo.png", content_type="image/png")
-        return form
-
-    def version(number: int, channel: str) -> FormData:
-        form = FormData({**INSTALLER, "package_version": f"1.{number}.0", "channel": channel})
-        form.add_field("file", io.BytesIO(name.encode()), filename="setup.msi")
-        return form
-
-    await _post(bench, account, "add_package", package)
-    for number, channel in enumerate(CHANNELS):
-        await _post(bench, account, f"add_package_version/{name}", partial(version, number, channel))
-
-
-async def _post(bench: Bench, account: Account, path: str, form: Callable[[], FormData]) -> None:
-    """Send a form, with retries while a service is busy."""
-    url, headers = f"{account.base_url}/{path}", dict([account.bearer])
-    while True:
-        async with bench.session.post(url, data=form(), headers=headers, raise_for_status=False) as answer:
-            if answer.status != HTTPStatus.SERVICE_UNAVAILABLE:
-                answer.raise_for_status()
-                return
-            await asyncio.sleep(int(answer.headers["Retry-After"]))
-
-
-def _picture(name: str) -> bytes:
-    """A different picture for each package. It is noise, so it does not compress."""
-    noise, picture = random.Random(name), io.BytesIO()  # noqa: S311  a picture, not a secret
-    Image.frombytes("RGB", (32, 32), noise.randbytes(32 * 32 * 3)).save(picture, "PNG")
-    return picture.getvalue()
 
 
 async def _write(database: MongoDatabase, tenant_id: str, packages: int, *, logos: bool) -> None:

@@ -2,13 +2,12 @@
 
 import asyncio
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from tests.bench.callers.load import Call, open_connections, send, send_once
-from tests.bench.callers.seeding import BY_INTERFACE, catalog, package_id
+from tests.bench.callers.seeding import catalog, package_id
 from tests.bench.parts.requests import FORM, client_form
-from tests.bench.plot import plot
 from tests.bench.report import (
     Limit,
     PartResult,
@@ -30,14 +29,6 @@ SLOW = 20  # readers
 SMALL, LARGE = 1000, 10_000  # packages from which budgets apply
 MEMORY = 400  # MiB of a process
 STALLED = 10  # MiB of all stalled readers
-LABELS = {
-    "unchanged": "ours, unchanged",
-    "first after a write": "ours, after a write",
-    "304": "ours, known (304)",
-    "gzip": "ours, gzip",
-    "nginx": "nginx",
-    "nginx, sendfile": "nginx, sendfile",
-}
 
 
 @dataclass(frozen=True)
@@ -62,7 +53,7 @@ class Row:
 
 
 async def measure(run: Run) -> PartResult:
-    """Measure each catalog with newly started services. The result has a plot of the costs."""
+    """Measure each catalog with newly started services."""
     sizes = [(packages, True) for packages in run.scale.catalogs] + [(run.scale.catalogs[-1], False)]
     result, rows = PartResult(), []
     for packages, logos in sizes:
@@ -100,13 +91,9 @@ async def measure(run: Run) -> PartResult:
 {CONNECTIONS} connections. `first after a write` is all of the answer after one package was changed through
 the interface, without the change. The gateway forwards catalogs above 8 MiB then, and keeps them at the
 second request. `… wall` is how long its caller waited at best. Memory is the most that a
-process ever held; `stalled` what all grew by while {SLOW} callers asked and read nothing. Catalogs of up to
-{BY_INTERFACE:,} packages are made through the interface, larger ones written to the database as the stores
-do: through the interface that would take longer than all that is measured."""
-    picture = "![What an answer costs against the size of the catalog](catalog.svg)"
-    result.sections.append(Section("Catalogs", text, columns, cells, picture if len(rows) > 1 else ""))
-    if len(rows) > 1:
-        result.plot = _plot(rows)
+process ever held; `stalled` what all grew by while {SLOW} callers asked and read nothing. Catalogs are
+written to the database as the stores do."""
+    result.sections.append(Section("Catalogs", text, columns, cells))
     return result
 
 
@@ -197,12 +184,3 @@ def _add_lines(result: PartResult, row: Row) -> None:
         )
     result.costs |= {f"catalog of {row.title}: {name}": cost for name, cost in unchanged.items()}
     result.costs[f"catalog of {row.title}: bytes"] = row.size
-
-
-def _plot(rows: Sequence[Row]) -> str:
-    curves = {}
-    for name, label in LABELS.items():
-        points = [(row.packages, row.whole(name)) for row in rows if row.logos and row.whole(name) > 0]
-        if points:
-            curves[label] = points
-    return plot("What an answer costs, three versions and 3 KB of logo each", "packages", "CPU, ms", curves)

@@ -3,16 +3,12 @@
 import asyncio
 import os
 import random
-import time
-from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
-from itertools import count
 from pathlib import Path
 
 from catalog_service.model.identities import normalized
-from tests.bench.callers.load import LIMIT, Connection, Timings, UnexpectedAnswer, open_connections, send_steadily
+from tests.bench.callers.load import SteadyAnswers, repeat_steadily, send_steadily
 from tests.bench.callers.seeding import catalog, package_id
 from tests.bench.parts.winget import PROGRAMS, first_search, program, search, token_header
 from tests.bench.report import Line, PartResult, Section, number
@@ -30,19 +26,6 @@ MOST = 50.0  # ms
 BEHIND = 1.0  # seconds that the last answers may be behind the schedule
 
 
-@dataclass
-class Outcome:
-    """The response times, the answers by status, and how long all took in seconds. Status 0 is a lost connection."""
-
-    seconds: list[float] = field(default_factory=list)
-    statuses: Counter[int] = field(default_factory=Counter)
-    elapsed: float = 0.0
-
-    @property
-    def errors(self) -> int:
-        return sum(number for status, number in self.statuses.items() if status not in {200, 204})
-
-
 async def measure(run: Run) -> PartResult:
     """Send the searches of all machines, each when it is due."""
     scale, result = run.scale, PartResult()
@@ -57,8 +40,8 @@ async def measure(run: Run) -> PartResult:
         processes = {**bench.processes, **stores}
         with _pinned([*processes.values(), run.reference.bare]):
             sending = asyncio.gather(
-                measure_costs(processes, _send(account.base_url, searches)),
-                send_steadily(run.reference.hello, HELLO_RATE, seconds),
+                measure_costs(processes, send_steadily(account.base_url, searches, RATE, connections=CONNECTIONS)),
+                repeat_steadily(run.reference.hello, HELLO_RATE, seconds),
             )
             (costs, outcome), hello = await sending
     each = {name: cost / len(searches) * 1e6 for name, cost in costs.items()}
@@ -71,16 +54,15 @@ the family name, the product code and the normalised name of one program. Half o
 {COMMON} everywhere, the others are of {RARE:,}; one of {PUBLISHED} is in the catalog of {packages:,} packages. The
 services, MongoDB and Redis share {CORES} cores; the callers use the others. A response time begins when the search was
 due, whether or not earlier ones were answered. Microseconds of processor time are for each search."""
-    taken = Timings(outcome.seconds, 0)
     cells = [f"{len(outcome.seconds) / outcome.elapsed:,.0f}", str(outcome.errors)]
-    cells += [f"{taken.percentile(percent):.1f}" for percent in (50, 99)]
+    cells += [f"{outcome.percentile(percent):.1f}" for percent in (50, 99)]
     columns = ("searches a second", "errors", "p50, ms", "p99, ms", *each)
     result.sections.append(Section("A fleet", text, columns, [(*cells, *map(number, each.values()))]))
     return result
 
 
-def _line(title: str, outcome: Outcome, seconds: float, hello: Timings) -> Line:
-    p99 = Timings(outcome.seconds, 0).percentile(99)
+def _line(title: str, outcome: SteadyAnswers, seconds: float, hello: SteadyAnswers) -> Line:
+    p99 = outcome.percentile(99)
     is_sustained = outcome.elapsed <= seconds + BEHIND
     met = p99 <= MOST and is_sustained and not outcome.errors
     rate = f"{len(outcome.seconds) / outcome.elapsed:,.0f} a second, {outcome.errors} errors"
@@ -111,29 +93,6 @@ def _installed(choice: random.Random) -> list[int]:
 def _inclusions(installed: int, packages: int) -> list[dict[str, object]]:
     name = f"The program {package_id(installed % packages)}" if installed % PUBLISHED == 0 else ""
     return program(installed, normalized(name))
-
-
-async def _send(url: str, searches: Sequence[bytes]) -> Outcome:
-    """Send each search when it is due. A wait for a connection counts, a late wake-up of this process does not."""
-    outcome, numbers, begun = Outcome(), count(), time.perf_counter()
-
-    async def caller(connection: Connection) -> None:
-        while (index := next(numbers)) < len(searches):
-            due = begun + index / RATE
-            if (pause := due - time.perf_counter()) > 0:
-                await asyncio.sleep(pause)
-                due = time.perf_counter()
-            try:
-                outcome.statuses[(await connection.send(searches[index])).status] += 1
-            except UnexpectedAnswer:
-                outcome.statuses[0] += 1
-                return
-            outcome.seconds.append(time.perf_counter() - due)
-
-    async with asyncio.timeout(LIMIT), open_connections(url, CONNECTIONS) as opened:
-        await asyncio.gather(*map(caller, opened))
-    outcome.elapsed = time.perf_counter() - begun
-    return outcome
 
 
 @contextmanager

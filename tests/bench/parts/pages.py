@@ -1,12 +1,12 @@
 """The costs of the dashboard's pages for a signed-in browser."""
 
-import io
 from collections.abc import Sequence
 
 from gateway.dashboard.routes import PAGES
 from tests.bench.callers.load import Call
 from tests.bench.callers.seeding import catalog, clients, package_id
 from tests.bench.parts.requests import Row, add_result, columns_of, measure_row
+from tests.bench.parts.transfer import upload_chunk
 from tests.bench.report import PartResult, Section
 from tests.bench.scale import Run
 from tests.bench.servers.processes import Account, Bench, run_services
@@ -41,11 +41,8 @@ async def _rows(bench: Bench, account: Account, *, of_large: bool = False) -> Se
     address = f"{account.base_url}/get_package_versions/{name}"
     async with bench.session.get(address, headers=dict([account.bearer])) as answer:
         version_uid = (await answer.json())[0]["UID"]
-    values = {
-        "package_id": name,
-        "version_uid": version_uid,
-        "server_filename": await _unassigned_upload(bench, account),
-    }
+    server_filename = await upload_chunk(bench, account, "a-page", MACHINE_MSI)
+    values = {"package_id": name, "version_uid": version_uid, "server_filename": server_filename}
     return [
         Row(
             f"page: {row.path or 'overview'}{', large tenant' if of_large else ''}",
@@ -57,16 +54,3 @@ async def _rows(bench: Bench, account: Account, *, of_large: bool = False) -> Se
         )
         for row in PAGES
     ]
-
-
-async def _unassigned_upload(bench: Bench, account: Account) -> str:
-    """Upload a file without a version. Returns its server filename."""
-    size = len(MACHINE_MSI)
-    headers = {
-        **dict([account.bearer]),
-        "X-File-ID": "a-page",
-        "Content-Range": f"bytes 0-{size - 1}/{size}",
-    }
-    form = {"chunk": io.BytesIO(MACHINE_MSI)}
-    async with bench.session.post(f"{account.base_url}/upload_package_version", headers=headers, data=form) as answer:
-        return str((await answer.json())["server_filename"])

@@ -65,8 +65,8 @@ async def measure(run: Run) -> PartResult:
         result.lines.append(await _login(run, bench, account))
         columns = columns_of(bench)
     text = f"""Microseconds of processor time a request, all services as processes of their own, stores
-aside; a tenant with {run.scale.packages:,} packages of three versions and a logo of 3 KB, made through the
-interface; {CONNECTIONS} connections that each send the next request when they have an answer, so that the
+aside; a tenant with {run.scale.packages:,} packages of three versions and a logo of 3 KB;
+{CONNECTIONS} connections that each send the next request when they have an answer, so that the
 times are those of a queue. Each figure is the median of {ROUNDS} rounds, with a bare aiohttp handler that
 says `hello` measured in each."""
     result.sections.append(Section("Requests", text, columns, rows))

@@ -7,7 +7,7 @@ from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from urllib.parse import urlencode
 
-from tests.bench.callers.load import Call, Timings, send_steadily
+from tests.bench.callers.load import Call, SteadyAnswers, repeat_steadily
 from tests.bench.callers.polling import polling
 from tests.bench.callers.seeding import catalog
 from tests.bench.parts.requests import FORM, client_form
@@ -26,7 +26,7 @@ class Situation:
     """Response times and the lateness of the gateway's event loop under one background load."""
 
     beside: str
-    taken: Mapping[str, Timings]
+    taken: Mapping[str, SteadyAnswers]
     lateness: Lateness
 
 
@@ -49,7 +49,7 @@ async def measure(run: Run) -> PartResult:
                     await stack.enter_async_context(polling(call, callers, log))
                     await asyncio.sleep(min(2.0, run.scale.watched / 4))  # until the load has started
                 began = time.monotonic()
-                sending = (send_steadily(each, RATE, run.scale.watched) for each in calls.values())
+                sending = (repeat_steadily(each, RATE, run.scale.watched) for each in calls.values())
                 taken = dict(zip(calls, await asyncio.gather(*sending), strict=True))
                 windows[name] = taken, began, time.monotonic()
     return _result_of(

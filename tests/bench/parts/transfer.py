@@ -151,21 +151,26 @@ async def account_with_package(bench: Bench) -> Account:
 
 async def _in_chunks(bench: Bench, account: Account, installer: Path, chunk: int) -> str:
     """Upload the file in chunks of `size` MiB, and add a version. Returns its UID."""
-    total, body, headers = installer.stat().st_size, {}, dict([account.bearer])
+    total, server_filename = installer.stat().st_size, ""
     with installer.open("rb") as file:
         for start in range(0, total, chunk * MIB):
             content = file.read(chunk * MIB)
-            form = FormData()
-            form.add_field("chunk", io.BytesIO(content), filename="chunk")
-            headers |= {
-                "X-File-ID": f"bench-{chunk}",
-                "Content-Range": f"bytes {start}-{start + len(content) - 1}/{total}",
-            }
-            url = f"{account.base_url}/upload_package_version"
-            async with bench.session.post(url, data=form, headers=headers) as answer:
-                body = await answer.json()
-    fields = {**FIELDS, "package_version": f"{chunk} MiB", "server_filename": body["server_filename"]}
+            server_filename = await upload_chunk(bench, account, f"bench-{chunk}", content, start, total)
+    fields = {**FIELDS, "package_version": f"{chunk} MiB", "server_filename": server_filename}
     return await _version(bench, account, FormData(fields))
+
+
+async def upload_chunk(
+    bench: Bench, account: Account, file_id: str, content: bytes, start: int = 0, total: int = 0
+) -> str:
+    """Upload a chunk, by default a whole file. Returns the server filename, which is empty before the last chunk."""
+    end = start + len(content)
+    headers = dict(
+        [account.bearer, ("X-File-ID", file_id), ("Content-Range", f"bytes {start}-{end - 1}/{total or end}")]
+    )
+    form = {"chunk": io.BytesIO(content)}
+    async with bench.session.post(f"{account.base_url}/upload_package_version", data=form, headers=headers) as answer:
+        return str((await answer.json()).get("server_filename", ""))
 
 
 async def upload_in_one_call(bench: Bench, account: Account, installer: Path, version: str = "one call") -> str:

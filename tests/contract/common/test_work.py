@@ -21,7 +21,6 @@ from tests.support.wait import until
 KIND = "paint"
 LEASE_SECONDS = 30
 Queue = WorkQueue[str]
-Handle = Callable[[Lease[str]], Coroutine[Any, Any, None]]
 
 
 class Killed(BaseException):
@@ -95,13 +94,6 @@ async def test_a_change_and_its_work_are_one_update(things: Things) -> None:
     assert (await leased(queue)).attempts == 1
 
 
-async def test_the_longest_due_record_of_a_tenant_is_the_first(things: Things) -> None:
-    await things.add("a", "1", "2")
-    first = await leased(things.queue())
-    await things.queue().release(first)
-    assert [(await leased(things.queue())).record for _ in range(2)] == ["2", "1"]
-
-
 async def test_a_record_that_does_not_meet_the_condition_is_not_leased(things: Things) -> None:
     await things.add("a", "1", "2")
     queue = things.queue()
@@ -129,21 +121,17 @@ async def test_a_lease_can_be_for_one_record(things: Things) -> None:
     assert await things.queue().lease(name="2") is None
 
 
-async def test_a_killed_holder_is_replaced_after_its_lease_and_not_before(things: Things) -> None:
-    await things.add("a", "1")
-    await leased(things.queue())
-    await things.pass_time(LEASE_SECONDS - 10)
-    assert await things.queue().lease() is None
-    await things.pass_time(10)
-    assert (await leased(things.queue())).attempts == 2
-
-
-async def test_a_renewed_lease_lasts_longer(things: Things) -> None:
+@pytest.mark.parametrize("is_renewed", [False, True])
+async def test_a_lease_ends_unless_it_is_renewed(things: Things, is_renewed: bool) -> None:
     await things.add("a", "1")
     lease = await leased(things.queue())
-    await things.pass_time(LEASE_SECONDS)
-    assert await things.queue().renew(lease)
+    await things.pass_time(LEASE_SECONDS - 10)
     assert await things.queue().lease() is None
+    if is_renewed:
+        assert await things.queue().renew(lease)
+    await things.pass_time(10)
+    current = await things.queue().lease()
+    assert (current and current.attempts) == (None if is_renewed else 2)
 
 
 ENDS: Mapping[str, Callable[[Queue, Lease[str]], Coroutine[Any, Any, bool | None]]] = {
@@ -324,45 +312,31 @@ async def test_many_workers_do_all_work_once(things: Things) -> None:
     assert (sorted(painter.started), await things.waiting()) == (list("123456789"), 0)
 
 
-async def test_tenants_take_turns(things: Things) -> None:
+async def test_tenants_take_turns_and_their_longest_due_records_come_first(things: Things) -> None:
     await things.add("c", *"123")
     await things.add("a", "4", "5")
     await things.add("b", "6")
+    await things.add("d", "7")
     painter = Painter(things.queue())
-    await painter.worker().run_due()
+    await painter.worker(skip=lambda: {"d"}).run_due()
     assert painter.started == ["4", "6", "1", "5", "2", "3"]
 
 
-async def test_a_slow_tenant_occupies_one_slot(things: Things) -> None:
+@pytest.mark.parametrize(("one_per_tenant", "at_once"), [(True, ["1", "4"]), (False, ["1", "4", "2"])])
+async def test_a_worker_starts_up_to_its_limit_and_one_of_each_tenant_if_asked(
+    things: Things, one_per_tenant: bool, at_once: list[str]
+) -> None:
     await things.add("a", *"123")
     await things.add("b", "4")
     painter = Painter(things.queue())
     painter.released.clear()
-    doing = asyncio.create_task(painter.worker(limit=3, one_per_tenant=True).run_due())
-    await painter.has_started(2)
-    assert painter.started == ["1", "4"]
+    doing = asyncio.create_task(painter.worker(limit=3, one_per_tenant=one_per_tenant).run_due())
+    await painter.has_started(len(at_once))
+    assert painter.started == at_once
     painter.released.set()
     await doing
     assert painter.started == ["1", "4", "2", "3"]
-
-
-async def test_a_tenant_that_is_skipped_waits(things: Things) -> None:
-    await things.add("a", "1")
-    await things.add("b", "2")
-    painter = Painter(things.queue())
-    await painter.worker(skip=lambda: {"a"}).run_due()
-    assert painter.started == ["2"]
-
-
-async def test_no_more_than_the_limit_is_done_at_once(things: Things) -> None:
-    await things.add("a", *"123456")
-    painter = Painter(things.queue())
-    painter.released.clear()
-    doing = asyncio.create_task(painter.worker(limit=3).run_due())
-    await painter.has_started(3)
-    painter.released.set()
-    await doing
-    assert (len(painter.started), painter.most_at_once) == (6, 3)
+    assert painter.most_at_once == len(at_once)
 
 
 @pytest.mark.parametrize("failure", [ValueError("wrong"), Unavailable("away")])

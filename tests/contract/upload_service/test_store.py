@@ -31,15 +31,6 @@ def store(database: MongoDatabase) -> MongoUploadStore:
     return MongoUploadStore(database)
 
 
-@pytest.fixture(scope="module")
-def quota(database: MongoDatabase) -> MongoQuotaStore:
-    return MongoQuotaStore(database)
-
-
-def make_upload(**fields: Any) -> Upload:
-    return Upload(**{"tenant_id": f"t{uuid4().hex}", "file_id": "f", "upload_id": uuid4().hex, "total": 10, **fields})
-
-
 async def leased_transfer(store: MongoUploadStore, tenant_id: str = "") -> Upload:
     """A new transfer of ten bytes with its lease."""
     tenant_id = tenant_id or f"t{uuid4().hex}"
@@ -80,30 +71,30 @@ async def expire_lease(database: MongoDatabase, upload: Upload) -> None:
     await database["uploads"].update_one(where, {"$set": {"lease_until": expired_at}})
 
 
-async def test_one_of_many_requests_acquires_the_lease(store: MongoUploadStore) -> None:
-    await store.create("many", "f", 10)
+async def test_concurrent_requests_make_one_transfer_and_one_of_them_acquires_its_lease(
+    store: MongoUploadStore, database: MongoDatabase
+) -> None:
+    await asyncio.gather(*(store.create("many", "f", 10) for _ in range(20)))
     leases = await asyncio.gather(*(store.acquire_lease("many", "f") for _ in range(20)))
-    assert len([lease for lease in leases if lease]) == 1
+    (lease,) = [lease for lease in leases if lease]
+    await store.create("many", "f", 99)
+    assert await store.find("many", "f") == lease
+    assert await database["uploads"].count_documents({"tenant_id": "many"}) == 1
 
 
-async def test_a_released_lease_is_acquired_with_a_higher_fence(store: MongoUploadStore) -> None:
+@pytest.mark.parametrize("has_expired", [False, True])
+async def test_only_an_expired_lease_marks_the_transfer_for_a_copy(
+    store: MongoUploadStore, database: MongoDatabase, has_expired: bool
+) -> None:
     first = await leased_transfer(store)
-    await store.release(first)
+    await (expire_lease(database, first) if has_expired else store.release(first))
     second = await store.acquire_lease(first.tenant_id, "f")
     assert second is not None
-    assert (second.fence, second.needs_copy) == (first.fence + 1, False)
-
-
-async def test_an_expired_lease_marks_the_transfer_for_a_copy(store: MongoUploadStore, database: MongoDatabase) -> None:
-    first = await leased_transfer(store)
-    await expire_lease(database, first)
-    second = await store.acquire_lease(first.tenant_id, "f")
-    assert second is not None
-    assert second.needs_copy
+    assert (second.fence, second.needs_copy) == (first.fence + 1, has_expired)
     await store.release(second)
     third = await store.acquire_lease(first.tenant_id, "f")
     assert third is not None
-    assert third.needs_copy
+    assert third.needs_copy is has_expired
 
 
 async def test_a_copied_transfer_needs_no_further_copy(store: MongoUploadStore, database: MongoDatabase) -> None:
@@ -135,18 +126,6 @@ async def test_a_holder_of_an_expired_lease_changes_nothing(store: MongoUploadSt
     assert await store.advance(replace(current, offset=5))
 
 
-async def test_creating_a_transfer_again_changes_nothing(store: MongoUploadStore) -> None:
-    upload = await leased_transfer(store)
-    await asyncio.gather(*(store.create(upload.tenant_id, "f", 99) for _ in range(10)))
-    stored = await store.find(upload.tenant_id, "f")
-    assert stored == upload
-
-
-async def test_concurrent_creations_make_one_transfer(store: MongoUploadStore, database: MongoDatabase) -> None:
-    await asyncio.gather(*(store.create("at-once", "f", 10) for _ in range(20)))
-    assert await database["uploads"].count_documents({"tenant_id": "at-once"}) == 1
-
-
 async def test_a_file_is_linked_or_marked_deleting_but_not_both(store: MongoUploadStore) -> None:
     for _ in range(20):
         upload = await complete(store)
@@ -164,19 +143,13 @@ async def test_a_link_is_undone_by_the_last_claim_only(store: MongoUploadStore) 
     assert await store.unlink(second)
 
 
-async def test_a_transfer_with_a_lease_is_not_marked_deleting(store: MongoUploadStore) -> None:
+async def test_a_transfer_with_a_lease_is_not_deleted(store: MongoUploadStore) -> None:
     upload = await leased_transfer(store)
     assert not await store.mark_deleting(upload)
     await store.release(upload)
+    await store.delete_record(upload)  # It is not deleting yet.
     assert await store.mark_deleting(upload)
     assert await store.acquire_lease(upload.tenant_id, "f") is None
-
-
-async def test_only_a_deleting_record_is_deleted(store: MongoUploadStore) -> None:
-    upload = await complete(store)
-    await store.delete_record(upload)
-    assert await store.find(upload.tenant_id, "f") == upload
-    assert await store.mark_deleting(upload)
     await store.delete_record(upload)
     assert await store.find(upload.tenant_id, "f") is None
 
@@ -220,48 +193,6 @@ async def test_a_deleted_unannounced_upload_is_not_stale(store: MongoUploadStore
     await store.delete_record(waiting)
     stale_ids = {upload.upload_id for upload in await store.find_stale(Status.DELETING, 0, 100_000)}
     assert stale_ids & {waiting.upload_id, halfway.upload_id} == {halfway.upload_id}
-
-
-async def test_a_reservation_is_made_once_and_only_grows(quota: MongoQuotaStore) -> None:
-    upload = make_upload()
-    for size in (5, 5, 8, 3):
-        assert await quota.reserve(upload, size, 10)
-    assert (await quota.usage(upload.tenant_id))[:2] == (0, 8)
-    assert not await quota.reserve(upload, 11, 10)
-    await quota.shrink(upload, 2)
-    await quota.shrink(upload, 4)
-    assert (await quota.usage(upload.tenant_id))[:2] == (0, 2)
-
-
-async def test_concurrent_reservations_never_exceed_the_quota(quota: MongoQuotaStore) -> None:
-    uploads = [make_upload(tenant_id="racing") for _ in range(50)]
-    won = await asyncio.gather(*(quota.reserve(upload, 10, 95) for upload in uploads))
-    assert sum(won) == 9
-    assert (await quota.usage("racing"))[:2] == (0, 90)
-
-
-async def test_every_step_of_the_ledger_can_be_repeated(quota: MongoQuotaStore) -> None:
-    linked = make_upload(size=10, version_uid="v1")
-    open_one = make_upload(tenant_id=linked.tenant_id)
-    for _ in range(2):
-        assert await quota.reserve(linked, 10, None)
-        assert await quota.reserve(open_one, 7, None)
-    for _ in range(2):
-        assert await quota.charge(linked, 17)
-        assert (await quota.usage(linked.tenant_id))[:2] == (10, 7)
-    for _ in range(2):
-        await quota.release(open_one)
-        assert (await quota.usage(linked.tenant_id))[:2] == (10, 0)
-    for _ in range(2):
-        await quota.release(linked)
-        assert (await quota.usage(linked.tenant_id))[:2] == (0, 0)
-
-
-async def test_releasing_an_uncharged_file_frees_its_reservation_only(quota: MongoQuotaStore) -> None:
-    upload = make_upload(size=10, version_uid="v1")
-    await quota.reserve(upload, 10, None)
-    await asyncio.gather(*(quota.release(upload) for _ in range(5)))
-    assert (await quota.usage(upload.tenant_id))[:2] == (0, 0)
 
 
 async def test_every_filter_begins_with_the_tenant(mongo_url: str, database: MongoDatabase) -> None:

@@ -1,12 +1,15 @@
 """Fixtures for the tests of upload_service."""
 
 from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack
 from pathlib import Path
 
 import pytest
 
 from common.mongo import MongoDatabase
+from tests.support.services.inspections import Inspecting
 from tests.support.services.replicas import Replicas, two_replicas
+from tests.support.services.scans import FAR, Scanning
 from tests.support.services.upload import UploadApi, serving_uploads, settings_for
 from upload_service.settings import UploadSettings
 
@@ -35,3 +38,20 @@ def database(upload_database: MongoDatabase) -> MongoDatabase:
 def settings(mongo_url: str, database: MongoDatabase, tmp_path: Path) -> UploadSettings:
     """The settings of a service for one test."""
     return settings_for(mongo_url, tmp_path / "installers", database=database.name)
+
+
+@pytest.fixture
+def inspecting(settings: UploadSettings, database: MongoDatabase) -> Inspecting:
+    return Inspecting(settings, database)
+
+
+@pytest.fixture
+async def scanning(
+    settings: UploadSettings, database: MongoDatabase, monkeypatch: pytest.MonkeyPatch
+) -> AsyncIterator[Scanning]:
+    async with AsyncExitStack() as stack:
+        with monkeypatch.context() as patched:
+            patched.setattr("upload_service.app.SCANNERS", 0)
+            serving = serving_uploads(settings.model_copy(update={"scanner_url": FAR}))
+            api = await stack.enter_async_context(serving)
+        yield Scanning(api, database)

@@ -1,7 +1,7 @@
 """Invariants that hold after every fault, checked in the databases and files. See `violations`."""
 
 import hashlib
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Collection, Iterable, Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -70,20 +70,6 @@ async def missing_versions(api: Api, acknowledged: Iterable[Published]) -> list[
     return problems
 
 
-async def readable_by_other_tenant(owner: Api, other: Api, published: Iterable[Published], file_id: str) -> list[str]:
-    """I7: the records of `owner` that another tenant's administrator can read, each as a sentence."""
-    paths = [("get_specific_package_version", version.uid) for version in published]
-    paths += [("get_package_versions", version.package_id) for version in published]
-    problems = [
-        f"{other.tenant_id} reads {'/'.join(path)} of {owner.tenant_id}"
-        for path in paths
-        if (await other.call("GET", *path)).status != 404
-    ]
-    if (await other.call("GET", "upload_package_version", headers={"X-File-ID": file_id})).status != 404:
-        problems.append(f"{other.tenant_id} reads the transfer {file_id} of {owner.tenant_id}")
-    return problems
-
-
 class State:
     """The records of one tenant."""
 
@@ -96,14 +82,8 @@ class State:
 
     @classmethod
     async def read(cls, mongo: AsyncMongoClient[Document], tenant_id: str) -> "State":
-        records: dict[str, list[Document]] = defaultdict(list)
-        for name in (
-            "catalog.packages",
-            "catalog.versions",
-            "catalog.finished_uploads",
-            "upload.uploads",
-            "upload.quotas",
-        ):
+        records: dict[str, list[Document]] = {}
+        for name in COLLECTIONS:
             database, _, collection = name.partition(".")
             records[name] = await mongo[database][collection].find({"tenant_id": tenant_id}).to_list()
         return cls(records)

@@ -9,7 +9,8 @@ class Outcome:
     """The result of one kind of fault, repeated `times` times.
 
     `lost` are missing acknowledged versions, `duplicated` are effects that happened twice, `violations` are broken
-    invariants, each as a sentence. `recoveries` are the seconds from the end of each fault until all is ready.
+    invariants, each as a sentence. `missed` are steps that were not reached. `recoveries` are the seconds from the end
+    of each fault until all is ready.
     """
 
     fault: str
@@ -17,6 +18,7 @@ class Outcome:
     lost: list[str] = field(default_factory=list)
     duplicated: list[str] = field(default_factory=list)
     violations: list[str] = field(default_factory=list)
+    missed: list[str] = field(default_factory=list)
     recoveries: list[float] = field(default_factory=list)
 
     @property
@@ -30,4 +32,5 @@ class Outcome:
         return (self.fault, *map(str, counts), seconds)
 
     def __str__(self) -> str:
-        return "\n".join([f"{self.fault}, {self.times} times:", *self.lost, *self.duplicated, *self.violations])
+        problems = [*self.lost, *self.duplicated, *self.violations, *(f"not reached: {step}" for step in self.missed)]
+        return "\n".join([f"{self.fault}, {self.times} times:", *problems])

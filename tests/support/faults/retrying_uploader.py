@@ -2,7 +2,9 @@
 
 import asyncio
 from collections import Counter
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 from uuid import uuid4
 
@@ -14,6 +16,8 @@ from tests.support.system.services import Api
 
 TIMEOUT = 60.0  # seconds for one request with its retries
 PAUSE = 0.05  # seconds between two attempts
+
+Request = Callable[[], Awaitable[Answer]]
 
 
 class RequestRejected(Exception):
@@ -33,26 +37,40 @@ class RetryingClient:
 
     async def call(self, method: str, operation: str, *segments: str, **request: Any) -> Answer:
         """Repeat a request until the answer is no server error. Raises TimeoutError after TIMEOUT."""
+        return await self.retry(partial(self.api.call, method, operation, *segments, **request))
+
+    async def retry(self, request: Request) -> Answer:
         async with asyncio.timeout(TIMEOUT):
             while True:
-                if answer := await self._call_once(method, operation, *segments, **request):
+                if answer := await self.attempt(request):
                     return answer
                 await asyncio.sleep(PAUSE)
+
+    async def attempt(self, request: Request) -> Answer | None:
+        """Send a request once. Returns None for a failure, which is counted."""
+        try:
+            answer = await request()
+        except (ClientError, OSError) as error:
+            self.failures[type(error).__name__] += 1
+            return None
+        if answer.status < 500:
+            return answer
+        self.failures[f"{answer.status} {answer.body.get('detail', '') if isinstance(answer.body, dict) else ''}"] += 1
+        return None
 
     async def upload(self, content: bytes, *, chunk: int = 1 << 20, file_id: str | None = None) -> str:
         """Upload a file in chunks. Returns its server filename; raises RequestRejected."""
         file_id, start = file_id or uuid4().hex, 0
         async with asyncio.timeout(TIMEOUT):
             while True:
-                answer = await self._send(file_id, content, start, min(start + chunk, len(content)))
+                end = min(start + chunk, len(content))
+                answer = await self.attempt(partial(send_chunk, self.api, file_id, content, start, end))
                 if answer is None:
                     await asyncio.sleep(PAUSE)
                     answer = await self.call("GET", "upload_package_version", headers={"X-File-ID": file_id})
                     start = 0 if answer.status == 404 else answer.body["received"]
-                elif answer.status == 200:
-                    start = answer.body["received"]
-                elif answer.body["code"] == "unexpected_chunk":
-                    start = answer.body["received"]  # An earlier attempt succeeded after all.
+                elif answer.status == 200 or answer.body["code"] == "unexpected_chunk":
+                    start = answer.body["received"]  # Of an unexpected chunk, an earlier attempt succeeded after all.
                 else:
                     raise RequestRejected(answer)
                 if answer.status == 200 and answer.body["complete"]:
@@ -65,29 +83,8 @@ class RetryingClient:
         answer = await self.call("POST", "add_package_version", package_id, data=form)
         if answer.status == 409:
             versions = await self.call("GET", "get_package_versions", package_id)
-            return Published(
-                package_id, next(row["UID"] for row in versions.body if row["VERSION"] == version), content
-            )
+            uid = next(row["UID"] for row in versions.body if row["VERSION"] == version)
+            return Published(package_id, uid, content)
         if answer.status != 201:
             raise RequestRejected(answer)
         return Published(package_id, answer.body["UID"], content)
-
-    async def _send(self, file_id: str, content: bytes, start: int, end: int) -> Answer | None:
-        try:
-            return self._unless_server_error(await send_chunk(self.api, file_id, content, start, end))
-        except (ClientError, OSError) as error:
-            self.failures[type(error).__name__] += 1
-            return None
-
-    async def _call_once(self, method: str, operation: str, *segments: str, **request: Any) -> Answer | None:
-        try:
-            return self._unless_server_error(await self.api.call(method, operation, *segments, **request))
-        except (ClientError, OSError) as error:
-            self.failures[type(error).__name__] += 1
-            return None
-
-    def _unless_server_error(self, answer: Answer) -> Answer | None:
-        if answer.status < 500:
-            return answer
-        self.failures[f"{answer.status} {answer.body.get('detail', '') if isinstance(answer.body, dict) else ''}"] += 1
-        return None

@@ -24,11 +24,11 @@ from rich.console import Console
 from rich.table import Table
 
 from tests.support.faults import processes, stores
-from tests.support.faults.crash_steps import kill_at_every_step
 from tests.support.faults.package_deletion import kill_during_deletion
 from tests.support.faults.results import Outcome
+from tests.support.faults.retention import kill_during_retention
+from tests.support.faults.tenant_scenario import kill_during_requests
 from tests.support.processes.cluster import SHORT_PAUSES, Cluster, run_cluster
-from tests.support.processes.failpoint_control import single_replica
 from tests.support.processes.fork_server import ROOT
 from tests.support.servers.stores import private_stores
 
@@ -48,8 +48,9 @@ def faults(minutes: float, kills: int) -> Iterator[tuple[str, Fault]]:
         yield f"kill -9 of {service}", partial(processes.kill_services, services=[service], times=kills)
     for service in KILLED_AT_STEPS:
         for retries in (True, False):
-            yield f"{service} killed at each step", partial(_every_step, service=service, retries=retries)
+            yield f"{service} killed at each step", partial(kill_during_requests, service=service, retries=retries)
         yield f"{service} killed during a package's deletion", partial(kill_during_deletion, service=service)
+    yield "catalog_service killed during retention", kill_during_retention
     both = ["gateway", "upload_service"]
     yield "rolling restart", partial(processes.rolling_restart, services=both, times=3)
     yield "mongod killed", partial(stores.kill_mongod, times=few, seconds=15)
@@ -59,11 +60,6 @@ def faults(minutes: float, kills: int) -> Iterator[tuple[str, Fault]]:
     yield "queue deleted", partial(stores.delete_queue, times=few)
     yield "events published twice", partial(stores.publish_events_twice, times=few)
     yield "mixed load", partial(processes.mixed_faults, seconds=minutes * 60, seed=int(time.time()))
-
-
-async def _every_step(on: Cluster, service: str, *, retries: bool) -> Outcome:
-    async with single_replica(on, service) as steps:
-        return await kill_at_every_step(on, steps, service, retries=retries)
 
 
 async def torture(minutes: float, kills: int, console: Console) -> tuple[list[Outcome], list[str]]:

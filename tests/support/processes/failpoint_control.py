@@ -52,9 +52,9 @@ class StepControl:
 
 
 async def add_failing_replica(
-    cluster: Cluster, service: str, *, failpoint: str = "", patches: Mapping[str, Any] | None = None, **settings: str
+    cluster: Cluster, service: str, *, patches: Mapping[str, Any] | None = None, **settings: str
 ) -> tuple[Replica, StepControl]:
-    """Start another replica that can be ordered to die. `failpoint` and `patches` are as in `failpoints`.
+    """Start another replica that can be ordered to die. `patches` are as in `failpoints`.
 
     `settings` are added to its environment.
     """
@@ -62,7 +62,7 @@ async def add_failing_replica(
     folder.mkdir()
     all_patches = {place: value for place, value in cluster.patches.items() if place.startswith(f"{service}.")}
     all_patches |= patches or {}
-    environment = {"STEPS": str(folder), "PATCHES": json.dumps(all_patches), "FAILPOINT": failpoint, **settings}
+    environment = {"STEPS": str(folder), "PATCHES": json.dumps(all_patches), **settings}
     command = (sys.executable, "-m", "tests.support.processes.failpoints", service)
     return await cluster.add(service, environment=environment, command=command), StepControl(folder)
 

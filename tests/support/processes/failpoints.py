@@ -3,16 +3,14 @@
 The product has no code for this: functions of the drivers and the service are wrapped before the service runs. A
 service that may kill itself runs in a fork, and is forked again after each kill. The environment has the orders:
 
-PATCHES    JSON, `{"upload_service.app:COLLECTION_PAUSE": 0.1}`: other values of constants.
-FAILPOINT  `upload_service.uploads.store:MongoUploadStore.advance:after:3`: die `before` or `after` the third call,
-           or `hold` for SIGSTOP after it. The next process has no failpoint.
-STEPS      a folder of `failpoint_control.Steps`. Each change outside the process is a step.
+PATCHES  JSON, `{"upload_service.app:COLLECTION_PAUSE": 0.1}`: other values of constants.
+PAUSE    `upload_service.storage.part_files:PartFile.sync:3`: SIGSTOP after the third call of a method.
+STEPS    a folder of `failpoint_control.Steps`. Each change outside the process is a step.
 
 Steps are changes in MongoDB, changes of files, messages to the broker and their acknowledgements, and answers of other
 services. New steps of the product need no change here.
 """
 
-import asyncio
 import ctypes
 import functools
 import importlib
@@ -23,6 +21,7 @@ import sys
 import threading
 from collections import Counter
 from collections.abc import Callable
+from itertools import count
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -141,55 +140,40 @@ def patch(patches: dict[str, Any]) -> None:
         setattr(importlib.import_module(module), name, value)
 
 
-def fail_at(failpoint: str) -> None:
-    """Send SIGKILL before or after, or SIGSTOP after, one call of a method of the product."""
-    module, path, when, number = failpoint.split(":")
+def pause_at(place: str) -> None:
+    """Send SIGSTOP after one call of a method of the product."""
+    module, path, number = place.split(":")
     owner, _, name = path.rpartition(".")
     target: Any = functools.reduce(getattr, owner.split("."), importlib.import_module(module))
-    call, calls = getattr(target, name), Counter[str]()
-
-    def reach(moment: str) -> None:
-        calls[moment] += 1
-        if moment == when.replace("hold", "after") and calls[moment] == int(number):
-            os.kill(os.getpid(), signal.SIGSTOP if when == "hold" else signal.SIGKILL)
-
-    @functools.wraps(call)
-    async def wrapped_coroutine(*args: Any, **kwargs: Any) -> Any:
-        reach("before")
-        result = await call(*args, **kwargs)
-        reach("after")
-        return result
+    call, calls = getattr(target, name), count(1)
 
     @functools.wraps(call)
     def wrapped(*args: Any, **kwargs: Any) -> Any:
-        reach("before")
         result = call(*args, **kwargs)
-        reach("after")
+        if next(calls) == int(number):
+            os.kill(os.getpid(), signal.SIGSTOP)
         return result
 
-    setattr(target, name, wrapped_coroutine if asyncio.iscoroutinefunction(call) else wrapped)
+    setattr(target, name, wrapped)
 
 
-def serve(service: str, *, failpoint: str = "") -> None:
+def serve(service: str) -> None:
     """Run the service in this process."""
     ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
-    if failpoint:
-        fail_at(failpoint)
-    if folder := os.environ.get("STEPS"):
-        StepWatch(Path(folder)).wrap_drivers()
+    StepWatch(Path(os.environ["STEPS"])).wrap_drivers()
     run(importlib.import_module(f"{service}.app").SERVICE)
 
 
 def main(service: str) -> int:
-    """Fork the service, and again after each kill. Returns the status of a normal exit."""
-    importlib.import_module(f"{service}.app")
+    """Run the service; with STEPS in a fork, and again after each kill. Returns the status of a normal exit."""
+    product = importlib.import_module(f"{service}.app")
     patch(json.loads(os.environ.get("PATCHES", "{}")))
-    failpoint, child, is_stopping = os.environ.get("FAILPOINT", ""), 0, False
-    if "STEPS" not in os.environ and (not failpoint or ":hold:" in failpoint):
-        if failpoint:
-            fail_at(failpoint)
-        run(importlib.import_module(f"{service}.app").SERVICE)
+    if "PAUSE" in os.environ:
+        pause_at(os.environ["PAUSE"])
+    if "STEPS" not in os.environ:
+        run(product.SERVICE)
         return 0
+    child, is_stopping = 0, False
 
     def end(*_: object) -> None:
         nonlocal is_stopping
@@ -199,13 +183,12 @@ def main(service: str) -> int:
     while True:
         child = os.fork()
         if not child:
-            serve(service, failpoint=failpoint)
+            serve(service)
             os._exit(0)
         signal.signal(signal.SIGTERM, end)
         status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
         if is_stopping or status != -signal.SIGKILL:
             return status
-        failpoint = ""
 
 
 if __name__ == "__main__":

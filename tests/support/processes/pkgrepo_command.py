@@ -28,6 +28,19 @@ class RunningPkgrepo:
 
     process: Program
     output: str
+    folder: Path
+
+    @property
+    def data(self) -> tuple[str, str]:
+        """The option of commands about it."""
+        return "--data", str(self.folder)
+
+    @property
+    def environment(self) -> dict[str, str]:
+        """The settings of commands without that option."""
+        stores = json.loads((self.folder / "run" / "addresses.json").read_text())
+        settings = {name.upper(): stores[name] for name in ("mongo_url", "redis_url")}
+        return {**settings, "AUDIT_KEY_FILE": str(self.folder / "audit-key")}
 
     @property
     def base_url(self) -> str:
@@ -58,7 +71,7 @@ async def start_pkgrepo(folder: Path, *options: str, **environment: str) -> Asyn
 async def run_pkgrepo(folder: Path, *options: str, **environment: str) -> AsyncIterator[RunningPkgrepo]:
     """Run `pkgrepo up`, and wait until it is ready."""
     async with start_pkgrepo(folder, *options, **environment) as process:
-        yield RunningPkgrepo(process, await _until_ready(process))
+        yield RunningPkgrepo(process, await _until_ready(process), folder)
 
 
 async def _until_ready(process: Program) -> str:

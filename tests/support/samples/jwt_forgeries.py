@@ -8,6 +8,8 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 import jwt
+from cryptography.hazmat.primitives.asymmetric.rsa import RSAPrivateKey
+from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 
 FOREIGN_KEY = "a-foreign-key-that-is-long-enough-for-it"
 HOUR = 3600  # seconds
@@ -49,6 +51,17 @@ def forgeries(token: str, key: str) -> Iterator[tuple[str, str]]:
     for missing in ("exp", "iat", "aud"):
         rest = {name: value for name, value in claims.items() if name != missing}
         yield f"without {missing}", jwt.encode(rest, key, algorithm="HS256")
+
+
+def unsigned(claims: Mapping[str, Any], kid: str) -> str:
+    """A token without a signature that names a key."""
+    return f"{_part({'alg': 'none', 'kid': kid})}.{_part(claims)}."
+
+
+def signed_with_public_key(claims: Mapping[str, Any], kid: str, key: RSAPrivateKey) -> str:
+    """A token whose HMAC has the text of a public key as its secret, which PyJWT refuses to make."""
+    text = key.public_key().public_bytes(Encoding.PEM, PublicFormat.SubjectPublicKeyInfo).decode()
+    return _sign({"alg": "HS256", "kid": kid}, _part(claims), text)
 
 
 def flip_bit(part: str, bit: int) -> str:

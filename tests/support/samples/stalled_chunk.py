@@ -18,7 +18,6 @@ class StalledChunk:
     def __init__(self, api: UploadApi, caller: Caller, file_id: str, data: bytes, start: int, total: int) -> None:
         self._data = data
         self._released = asyncio.Event()
-        self._half = asyncio.Event()
         headers = {
             "X-File-ID": file_id,
             "Content-Range": f"bytes {start}-{start + len(data) - 1}/{total}",
@@ -26,10 +25,6 @@ class StalledChunk:
         }
         call = api.service.call(caller, "POST", "upload_package_version", headers=headers, data=self._body())
         self._request = asyncio.create_task(call)
-
-    async def half_sent(self) -> None:
-        """Wait until the first half was sent."""
-        await self._half.wait()
 
     async def resume(self) -> Answer:
         self._released.set()
@@ -45,6 +40,5 @@ class StalledChunk:
     async def _body(self) -> AsyncIterator[bytes]:
         half = len(self._data) // 2
         yield HEAD + self._data[:half]
-        self._half.set()
         await self._released.wait()
         yield self._data[half:] + TAIL

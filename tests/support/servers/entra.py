@@ -2,7 +2,6 @@
 
 import ssl
 import time
-from base64 import urlsafe_b64encode
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
@@ -99,8 +98,3 @@ async def running_entra(folder: Path) -> AsyncIterator[Entra]:
         finally:
             await runner.cleanup()
             trusted.cache_clear()
-
-
-def unsigned(header: bytes, claims: bytes) -> str:
-    """A token of these two parts with an empty signature."""
-    return ".".join(urlsafe_b64encode(part).rstrip(b"=").decode() for part in (header, claims)) + "."

@@ -1,7 +1,7 @@
 """Attempts to exceed a user's rights at a store, derived from the tables of the rights.
 
-Each function returns the attempts that the store allowed, so a test expects an empty list. An attempt that fails for
-another reason counts as allowed.
+The result are the attempts that the store allowed, so a test expects an empty list. An attempt that fails for another
+reason counts as allowed.
 """
 
 import re
@@ -100,11 +100,20 @@ WITHOUT_KEYS: Mapping[str, tuple[str, ...]] = {
     "shutdown": (),
 }
 
+EVERY_USER = [
+    (store, user) for store, users in (("mongodb", MONGODB), ("redis", REDIS), ("rabbitmq", RABBITMQ)) for user in users
+]
 EXCHANGES = (EXCHANGE, DEAD_EXCHANGE, LIVE_EXCHANGE, "foreign")
 QUEUES = ("catalog_service", "catalog_service.dead", "foreign")
 
 
-async def excess_mongodb_rights(url: str, user: str) -> list[str]:
+async def excess_rights(store: str, url: str, user: str) -> list[str]:
+    """The attempts that a store allows the user beyond its rights."""
+    attempt = {"mongodb": _excess_at_mongodb, "redis": _excess_at_redis, "rabbitmq": _excess_at_rabbitmq}[store]
+    return await attempt(url, user)
+
+
+async def _excess_at_mongodb(url: str, user: str) -> list[str]:
     """The reads and writes in other databases, and the server commands, that MongoDB allows the user."""
     foreign = set(DATABASES) - set(MONGODB[user])
     attempts = [(name, command) for name in foreign for command in _collection_commands(f"foreign_{user}")]
@@ -136,7 +145,7 @@ async def _is_allowed(client: AsyncMongoClient[dict[str, Any]], database: str, c
     return True
 
 
-async def excess_redis_rights(url: str, user: str) -> list[str]:
+async def _excess_at_redis(url: str, user: str) -> list[str]:
     """The commands and uses of keys beyond the table of rights that Redis allows the user."""
     words = REDIS[user].split()
     prefixes = [word[1:].rstrip("*") for word in words if word.startswith("~")]
@@ -165,7 +174,7 @@ async def _redis_allows(client: Any, name: str, arguments: Sequence[str]) -> boo
     return True
 
 
-async def excess_rabbitmq_rights(url: str, user: str) -> list[str]:
+async def _excess_at_rabbitmq(url: str, user: str) -> list[str]:
     """The uses of exchanges and queues beyond the table of rights that RabbitMQ allows the user."""
     allowed = []
     async with await aio_pika.connect(url, timeout=TIMEOUT) as connection:

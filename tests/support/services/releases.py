@@ -83,10 +83,6 @@ class ReleaseTenant:
         method = "PATCH" if operation == "pin_version" else "POST"
         return await self.catalog.call(caller, method, operation, uid, data=data)
 
-    async def send_as(self, user: str, operation: str, uid: str, **data: str) -> Answer:
-        """Send a write as ada, bob or eve."""
-        return await self.call(replace(self.ada, username=user), operation, uid, **data)
-
     async def is_withheld(self, uid: str) -> bool:
         return self.catalog.stubs.withheld.get(uid, (0, False))[1]
 

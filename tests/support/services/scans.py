@@ -4,18 +4,15 @@ from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
 from typing import Any
 
-import pytest
-
 from common.auth.internal_tokens import Caller
 from common.mongo import MongoDatabase
 from common.telemetry.metrics import Metrics
 from common.work import Worker, is_waiting
-from tests.support.services.upload import UploadApi, folder_backends, serving_uploads
+from tests.support.services.upload import UploadApi, folder_backends, make_uploader
 from upload_service.model import Upload
 from upload_service.scanning.model import Engine, ScanFailed, Scanner, ScanState, Verdict
 from upload_service.scanning.service import ScanMetrics, Scans
 from upload_service.scanning.store import MongoScanStore
-from upload_service.settings import UploadSettings
 from upload_service.store import SCAN
 
 ENGINE = Engine("Engine 1", "2026-11-22T08:00:00+00:00")
@@ -43,29 +40,46 @@ class FixedScanner:
         return self.verdict
 
 
-def make_scans(
-    database: MongoDatabase, settings: UploadSettings, scanner: Scanner, *, limit: int = 1 << 20, timeout: float = 60
-) -> Worker[Upload]:
-    """The worker of a replica that scans."""
-    store, metrics = MongoScanStore(database), ScanMetrics(Metrics("upload_service"))
-    scans = Scans(store, folder_backends(settings.installers), scanner, limit, timeout, metrics)
-    return Worker(store.queue, scans.scan, one_per_tenant=True)
+@dataclass
+class Scanning:
+    """A service that scans nothing by itself, the scans that a test runs, and a tenant."""
 
+    api: UploadApi
+    database: MongoDatabase
+    caller: Caller = field(default_factory=make_uploader)
+    scanner: FixedScanner = field(default_factory=FixedScanner)
 
-async def linked(settings: UploadSettings, caller: Caller, **contents: bytes) -> None:
-    """Upload files that are due for a scan, and link each to the version of its name. No replica scans them."""
-    with pytest.MonkeyPatch.context() as patched:
-        patched.setattr("upload_service.app.SCANNERS", 0)
-        async with serving_uploads(settings.model_copy(update={"scanner_url": FAR})) as api:
-            for uid, content in contents.items():
-                await api.claim(caller, await api.upload(caller, content), uid)
+    @property
+    def store(self) -> MongoScanStore:
+        return MongoScanStore(self.database)
 
+    async def link(self, caller: Caller | None = None, /, **contents: bytes) -> None:
+        """Upload files that are due for a scan, and link each to the version of its name."""
+        caller = caller or self.caller
+        for uid, content in contents.items():
+            await self.api.claim(caller, await self.api.upload(caller, content), uid)
 
-async def checks_of(settings: UploadSettings, caller: Caller, *uids: str) -> dict[str, Any]:
-    with pytest.MonkeyPatch.context() as patched:
-        patched.setattr("upload_service.app.SCANNERS", 0)
-        async with serving_uploads(settings.model_copy(update={"scanner_url": FAR})) as api:
-            return await installer_checks(api, caller, *uids)
+    def worker(self, scanner: Scanner | None = None, *, limit: int = 1 << 20, timeout: float = 60) -> Worker[Upload]:
+        """The worker of a replica that scans."""
+        backends, metrics = folder_backends(self.api.folder), ScanMetrics(Metrics("upload_service"))
+        scans = Scans(self.store, backends, scanner or self.scanner, limit, timeout, metrics)
+        return Worker(self.store.queue, scans.scan, one_per_tenant=True)
+
+    async def run(self, scanner: Scanner | None = None, *, limit: int = 1 << 20, timeout: float = 60) -> None:
+        """Scan what is due."""
+        await self.worker(scanner, limit=limit, timeout=timeout).run_due()
+
+    async def let_time_pass(self, seconds: float) -> None:
+        earlier = {"work.scan.due": {"$subtract": ["$work.scan.due", seconds * 1000]}}
+        await self.database["uploads"].update_many(is_waiting(SCAN), [{"$set": earlier}])
+
+    async def scan(self, uid: str = "v1") -> dict[str, Any]:
+        """The scan of a version's file."""
+        scan: dict[str, Any] = (await installer_checks(self.api, self.caller, uid))[uid]["scan"]
+        return scan
+
+    async def state(self, uid: str = "v1") -> str:
+        return str((await self.scan(uid))["state"])
 
 
 async def installer_checks(api: UploadApi, caller: Caller, *uids: str) -> dict[str, Any]:
@@ -73,7 +87,3 @@ async def installer_checks(api: UploadApi, caller: Caller, *uids: str) -> dict[s
     assert answer.status == 200, answer.body
     installers: dict[str, Any] = answer.body["installers"]
     return installers
-
-
-async def expire_leases(database: MongoDatabase) -> None:
-    await database["uploads"].update_many(is_waiting(SCAN), [{"$set": {"work.scan.due": "$$NOW"}}])

@@ -1,16 +1,13 @@
 """A folder, an object storage and their records, for tests of moves."""
 
 import hashlib
-from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
-import pytest
-
-from common.mongo import MongoDatabase, make_indexes, open_database
+from common.mongo import MongoDatabase
 from common.work import is_waiting
 from tests.support.servers.object_storage import ObjectServer
 from upload_service.model import Status, StorageKind, Upload
@@ -22,7 +19,7 @@ from upload_service.storage.migration import Mover, Outcome, Staging
 from upload_service.storage.part_files import PartFiles
 from upload_service.storage.s3 import S3Storage, storage_backends
 from upload_service.storage.store import MongoFileIndex, MongoMoveStore
-from upload_service.store import INDEXES, MOVE, UPLOAD_FIELDS
+from upload_service.store import MOVE, UPLOAD_FIELDS
 from upload_service.uploads.claims import Removal
 from upload_service.uploads.store import MongoUploadStore
 
@@ -132,10 +129,3 @@ def make_storage_pair(database: MongoDatabase, root: Path, object_server: Object
     parts = PartFiles(root)
     folder = FolderStorage(root, parts)
     return StoragePair(database, folder, S3Storage(storage), Staging(folder, parts), root)
-
-
-@pytest.fixture
-async def storages(mongo_url: str, tmp_path: Path, object_server: ObjectServer) -> AsyncIterator[StoragePair]:
-    async with open_database(mongo_url, f"test_moves_{uuid4().hex[:8]}") as database:
-        await make_indexes(database, INDEXES)
-        yield make_storage_pair(database, tmp_path, object_server)

@@ -45,7 +45,8 @@ class TenantFilterCheck(CommandListener):
             case "find" | "findAndModify":
                 return [command["filter" if name == "find" else "query"]]
             case "aggregate":
-                return [command["pipeline"][0]["$match"]]
+                joined = [step["$lookup"]["pipeline"][0] for step in command["pipeline"] if "$lookup" in step]
+                return [step["$match"] for step in (command["pipeline"][0], *joined)]
             case "insert":
                 return list(command["documents"])
             case "update":

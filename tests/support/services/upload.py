@@ -2,7 +2,6 @@
 
 import hashlib
 from collections.abc import AsyncIterator
-from concurrent.futures import Executor
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from io import BytesIO
@@ -27,8 +26,6 @@ from upload_service.settings import UploadSettings
 from upload_service.storage.filesystem import FolderStorage, StorageBackends
 from upload_service.storage.part_files import PartFiles
 from upload_service.uploads.claims import Removal
-from upload_service.uploads.service import Transfers
-from upload_service.uploads.session import UploadSessions
 from upload_service.uploads.store import MongoUploadStore
 
 DOWNLOAD_KEYS = Keys("a-key-for-downloads-in-tests-long-enough")
@@ -155,12 +152,6 @@ def folder_backends(folder: Path) -> StorageBackends:
 
 def make_removal(store: MongoUploadStore, quota: MongoQuotaStore, folder: Path) -> Removal:
     return Removal(store, quota, PartFiles(folder), folder_backends(folder))
-
-
-def make_transfers(store: MongoUploadStore, quota: MongoQuotaStore, folder: Path, readers: Executor) -> Transfers:
-    """The transfers of a process that has received no chunk."""
-    storage = FolderStorage(folder, PartFiles(folder))
-    return Transfers(UploadSessions(make_removal(store, quota, folder), storage, lambda: None, readers))
 
 
 @asynccontextmanager

@@ -76,13 +76,6 @@ def all_fields_of(row: Operation) -> list[Field]:
     return [Field(name, place, resolve_ref(schema)) for (name, place), schema in schemas.items()]
 
 
-def names_in_document(node: Any = DOCUMENT) -> set[str]:
-    """All property names in the document, of requests and answers."""
-    children = node.values() if isinstance(node, dict) else node if isinstance(node, list) else ()
-    own = set(node["properties"]) if isinstance(node, dict) and isinstance(node.get("properties"), dict) else set()
-    return own.union(*map(names_in_document, children))
-
-
 def _properties(schema: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
     whole = resolve_ref(dict(schema))
     yield from whole.get("properties", {}).items()

@@ -1,6 +1,6 @@
 """All services on real stores, with a gateway of each deployment, for system tests."""
 
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -10,6 +10,7 @@ from uuid import uuid4
 
 from aiohttp import ClientSession
 from multidict import CIMultiDict
+from yarl import URL
 
 from auth_service.app import create_app as create_auth_service
 from auth_service.settings import AuthSettings
@@ -30,6 +31,7 @@ from gateway.settings import GatewaySettings
 from tests.support.api import Answer, read_answer
 from tests.support.factories import KEY, KEYS, make_tenant
 from tests.support.servers.users import same_for_all
+from tests.support.system.raw_http import send_raw
 from upload_service.app import create_app as create_upload_service
 from upload_service.settings import UploadSettings
 
@@ -57,6 +59,18 @@ class Api:
             method, f"{self.base_url}/{path}", headers=headers, allow_redirects=False, **request
         ) as response:
             return await read_answer(response)
+
+    async def call_raw(
+        self, method: str, target: str, headers: Mapping[str, str] | None = None, body: bytes = b""
+    ) -> Answer:
+        """Send a request with bytes that a client library would correct. `target` is the whole path."""
+        origin = str(URL(self.base_url).origin())
+        return await send_raw(origin, method, target, {**self.headers, **(headers or {})}, body)
+
+    @property
+    def path(self) -> str:
+        """The path before an operation."""
+        return URL(self.base_url).path
 
     def by_alias(self) -> "Api":
         """The same caller at the tenant's second address, `/client/api/{tenant_id}`, of the multi-tenant deployment."""
@@ -162,22 +176,3 @@ async def all_services(
         session = await stack.enter_async_context(ClientSession())
         redis = await stack.enter_async_context(open_redis(redis_url))
         yield Services(session, addresses, operator, folder / "installers", RedisFailureCounts(redis), management)
-
-
-@asynccontextmanager
-async def single_gateway(services: Services, redis_url: str, tenant: Api) -> AsyncIterator[Api]:
-    """Run a single-tenant gateway for a tenant of the multi-tenant deployment. Yields its caller."""
-    key = KEYS
-    settings = GatewaySettings(
-        deployment=Deployment.SINGLE,
-        tenant_id=tenant.tenant_id,
-        internal_key=key,
-        session_key=key,
-        redis_url=redis_url,
-        auth_service_url=services.addresses["auth_service"],
-        catalog_service_url=services.addresses["catalog_service"],
-        upload_service_url=services.addresses["upload_service"],
-        client_registry_url=services.addresses["client_registry"],
-    )
-    async with serving(create_gateway(settings), "127.0.0.1:0") as address:
-        yield replace(tenant, base_url=f"{address}/client/api", deployment=Deployment.SINGLE)

@@ -10,8 +10,6 @@ from tests.support.system.releases import add_user, release_of, set_policy
 from tests.support.system.services import Api
 from tests.support.wait import until
 
-GATES = {"pilot": {"approvals": 1}, "everyone": {"approvals": 2}}
-
 
 @pytest.fixture
 async def bob(tenant: Api) -> Api:
@@ -58,31 +56,6 @@ async def test_a_held_file_is_not_delivered_at_an_address_from_before(tenant: Ap
         assert [(await fetch(tenant, url, method)).status for method in ("GET", "HEAD")] == [404, 404]
         await done(bob, "resume_version", published.uid)
         assert (await fetch(tenant, url)).status == 200
-
-
-async def test_a_gate_that_waits_is_named_to_the_caller(tenant: Api, bob: Api) -> None:
-    await set_policy(tenant, "pilot,everyone", GATES)
-    published = await new_version(tenant)
-    await done(bob, "approve_version", published.uid)
-    answer = await bob.call("POST", "promote_version", published.uid, data={"ring": "everyone"})
-    assert (answer.status, answer.body["code"], answer.body["ring"]) == (409, "gate_waiting", "everyone")
-    assert answer.body["params"]["cause"] == "It has 1 of 2 approvals."
-
-
-async def test_tokens_of_roles_do_their_part_from_a_pipeline(tenant: Api, bob: Api) -> None:
-    await set_policy(tenant, "pilot,everyone", {"pilot": {"approvals": 1}})
-    published = await new_version(tenant)
-    tokens = {}
-    for role in ("publisher", "approver"):
-        answer = await tenant.call("POST", "add_token", data={"name": f"{role} pipeline", "role": role})
-        tokens[role] = with_token(tenant, answer)
-    answer = await tokens["publisher"].call("POST", "approve_version", published.uid)
-    assert (answer.status, answer.body["code"]) == (403, "permission_missing")
-    # The administrator published the version, and created the token.
-    answer = await tokens["approver"].call("POST", "approve_version", published.uid)
-    assert (answer.status, answer.body["code"]) == (403, "own_version")
-    await done(bob, "approve_version", published.uid)
-    assert (await release_of(tokens["publisher"], published.uid))["stage"] == "pilot"
 
 
 async def test_a_user_who_rotates_a_token_gets_no_second_approval(tenant: Api) -> None:

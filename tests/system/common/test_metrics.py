@@ -3,21 +3,15 @@
 import re
 from collections.abc import Mapping
 from datetime import UTC, datetime
-from typing import Any
-from uuid import uuid4
 
 import pytest
 from aiohttp import ClientSession, UnixConnector
 from pymongo import AsyncMongoClient
 
-from auth_service.app import create_app as create_auth_service
-from auth_service.settings import AuthSettings
 from auth_service.store import MongoBackupStore
 from common.auth.internal_tokens import Deployment
-from common.http.server import management_of, serving
 from common.mongo import Document, open_database
 from tests.support.deployment.observability import alerts, panels, records
-from tests.support.factories import KEY, KEYS
 from tests.support.metrics import MetricSamples, fetch_metrics
 from tests.support.servers.prometheus import selectors
 from tests.support.system.publishing import add_package, download, package_id, publish, send_chunk, version_of
@@ -261,23 +255,6 @@ async def test_cached_catalogs_and_handled_events_are_counted(services: Services
     assert (await metrics_of(services, "catalog_service")).value("pkgrepo_events_handled_total", **handled) > 0
 
 
-async def test_only_the_metrics_of_an_unreachable_store_are_left_out(mongo_url: str) -> None:
-    unreachable = "redis://127.0.0.1:1/0"
-    keys: dict[str, Any] = {"internal_key": KEYS, "session_key": KEYS, "audit_key": KEY}
-    settings = AuthSettings(**keys, mongo_url=mongo_url, redis_url=unreachable, database=f"test_auth_{uuid4().hex[:8]}")
-    app = create_auth_service(settings)
-    async with (
-        serving(app, "127.0.0.1:0"),
-        serving(management_of(app), "127.0.0.1:0") as management,
-        ClientSession() as session,
-    ):
-        samples = await fetch_metrics(session, management)
-    assert samples.named("pkgrepo_sessions") == []
-    assert "pkgrepo_storage_quota_bytes" in samples.kinds
-    ready = {line.labels["dependency"]: line.value for line in samples.named("pkgrepo_ready")}
-    assert ready == {"mongodb": 1, "redis": 0, "schema": 1}
-
-
 async def test_gateway_and_service_count_a_request_under_its_route(services: Services, tenant: Api) -> None:
     route = {"method": "DELETE", "route": "/{tenant_id}/delete_client/{client_id}/{auth_token}"}
     before = {name: await metrics_of(services, name) for name in ("gateway", "client_registry")}
@@ -297,18 +274,17 @@ async def test_gateway_and_service_count_a_request_under_its_route(services: Ser
         assert not [text for text in after.texts() if "a-token" in text or "a-client" in text]
 
 
-@pytest.mark.parametrize("name", ["gateway", "auth_service"])
-async def test_unknown_paths_and_methods_have_one_label(services: Services, name: str) -> None:
-    address = services.addresses[Deployment.MULTI if name == "gateway" else name]
+async def test_unknown_paths_and_methods_have_one_label(services: Services) -> None:
+    name = "gateway"
     other, unusual = {"service": name, "route": "other"}, {"service": name, "method": "other"}
     before = await metrics_of(services, name)
-    async with sessions_at(address) as session:
-        for number in range(100):
+    async with sessions_at(services.addresses[Deployment.MULTI]) as session:
+        for number in range(60):
             async with session.request("GET" if number else "PURGE", f"/made-up-{number}/op{number}") as answer:
                 assert answer.status in {401, 404}
     after = await metrics_of(services, name)
 
-    assert after.value("pkgrepo_requests_total", **other) == before.value("pkgrepo_requests_total", **other) + 100
+    assert after.value("pkgrepo_requests_total", **other) == before.value("pkgrepo_requests_total", **other) + 60
     assert after.value("pkgrepo_requests_total", **unusual) == before.value("pkgrepo_requests_total", **unusual) + 1
     assert len(after.samples) - len(before.samples) < 50
     assert not [text for text in after.texts() if "made-up" in text or "PURGE" in text]

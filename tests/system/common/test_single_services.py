@@ -9,6 +9,7 @@ from asyncio.subprocess import PIPE
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
+from urllib.parse import unquote
 from uuid import uuid4
 
 import pytest
@@ -16,7 +17,6 @@ from aiohttp import ClientConnectionError, ClientSession, UnixConnector
 
 from tests.support.processes.fork_server import Program, start_program
 from tests.support.servers.proxy import Mode, run_proxy
-from tests.support.servers.stores import target_of, url_through
 from tests.support.system.services import Services
 from tests.support.wait import until
 
@@ -121,9 +121,11 @@ async def test_an_unusable_setting_stops_the_start_with_one_line(
 async def test_a_service_without_its_store_names_it_until_it_is_reachable(environment: dict[str, str]) -> None:
     services = [service for service in SERVICES if service != "gateway"]
     start = asyncio.Barrier(len(services))
-    async with run_proxy(target_of(environment["MONGO_URL"])) as mongodb:
+    url = environment["MONGO_URL"]
+    address = url.partition("://")[2].partition("/?")[0].rpartition("@")[2]  # of a host, or the path of a socket
+    async with run_proxy(address if ":" in address else f"unix:{unquote(address)}") as mongodb:
         await mongodb.set_mode(Mode.REFUSE)
-        environment["MONGO_URL"] = url_through("mongodb", mongodb)
+        environment["MONGO_URL"] = url.replace(address, mongodb.address)
 
         async def missing(service: str) -> set[str]:
             async with run_listening(service, environment) as (process, session):

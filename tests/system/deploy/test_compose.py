@@ -1,20 +1,22 @@
 """The services in containers with several replicas. Needs a container engine: `make test-compose`."""
 
 import asyncio
-import hashlib
 import os
 from collections.abc import AsyncIterator
-from uuid import uuid4
+from typing import Any
+from urllib.parse import urlsplit
 
 import pytest
-from yarl import URL
+from aiohttp import encode_basic_auth
+from redis.asyncio import Redis
+from redis.exceptions import AuthenticationError
 
+from deploy.cluster.rights import RABBITMQ
+from deploy.cluster.secrets import ClusterSecrets
 from tests.support.deployment.compose import SCALE, SERVICES, STORES, ComposeProject, run_compose
-from tests.support.system.publishing import INSTALLER, add_package, package_id, publish, send_chunk
-from tests.support.system.services import Api
-from tests.support.wait import until
-
-CHUNK = 1 << 20  # bytes
+from tests.support.servers.rights import EVERY_USER, excess_rights
+from tests.support.system.publishing import add_package, download, package_id, publish
+from tests.support.tables import each
 
 
 @pytest.fixture(scope="module")
@@ -23,85 +25,21 @@ async def project() -> AsyncIterator[ComposeProject]:
         yield running
 
 
-@pytest.fixture
-async def gateways(project: ComposeProject) -> list[Api]:
-    """The first administrator at each of the gateways."""
-    return await project.signed_in()
-
-
-async def fetched(api: Api, url: str) -> bytes:
-    async with api.session.get(URL(url, encoded=True)) as answer:
-        assert answer.status == 200
-        return await answer.read()
-
-
 async def test_the_requested_replicas_run(project: ComposeProject) -> None:
     assert {service: len(project.containers(service)) for service in SCALE} == SCALE
 
 
-async def test_a_write_through_one_gateway_is_visible_at_another(gateways: list[Api]) -> None:
-    first, other = gateways
+async def test_a_write_through_one_gateway_is_visible_at_another(project: ComposeProject) -> None:
+    first, other = await project.signed_in()
     name = package_id()
     await add_package(first, name)
-    published = await publish(first, name, content=os.urandom(3 * CHUNK))
+    published = await publish(first, name, content=os.urandom(3 << 20))
     [row] = (await other.call("GET", "get_package_versions", name)).body
     assert (row["UID"], row["INSTALLER_SHA256"]) == (published.uid, published.sha256)
     assert name in [row["PACKAGE_ID"] for row in (await other.call("POST", "get_packages")).body]
-    assert await fetched(other, row["INSTALLER_URL"]) == published.content
+    assert await download(other, row["INSTALLER_URL"]) == published.content
     assert (await other.call("DELETE", "delete_package", name)).status == 200
     assert (await first.call("GET", "get_package_versions", name)).status == 404
-
-
-async def test_a_session_ended_at_one_gateway_ends_at_all(project: ComposeProject) -> None:
-    first, other = await project.signed_in()
-    assert (await other.call("GET", "test")).status == 200
-    token = first.headers["Authorization"].removeprefix("Bearer ")
-    assert (await first.call("POST", "logout", data={"token": token})).status == 200
-    assert (await other.call("GET", "test")).status == 401
-
-
-async def test_a_finished_upload_is_announced_through_the_broker(gateways: list[Api]) -> None:
-    first, other = gateways
-    file_id, content = uuid4().hex, os.urandom(1000)
-    answer = await send_chunk(first, file_id, content, 0, len(content))
-
-    async def heard() -> bool:
-        rows = (await other.call("GET", "get_finished_uploads")).body
-        return answer.body["server_filename"] in [row["server_filename"] for row in rows]
-
-    await until(heard)
-
-
-async def test_an_upload_continues_at_other_replicas_after_a_kill(project: ComposeProject, gateways: list[Api]) -> None:
-    first, other = gateways
-    name, file_id, content = package_id(), uuid4().hex, os.urandom(6 * CHUNK)
-    await add_package(first, name)
-    for start in range(0, 3 * CHUNK, CHUNK):
-        assert (await send_chunk(first, file_id, content, start, start + CHUNK)).status == 200
-    killed = project.containers("upload_service")[0]
-    await asyncio.to_thread(killed.kill)
-    try:
-        for start in range(3 * CHUNK, len(content), CHUNK):
-            answer = await _send_with_retries(other, file_id, content, start)
-        form = {**INSTALLER, "package_version": "1", "server_filename": answer["server_filename"]}
-        assert (await first.call("POST", "add_package_version", name, data=form)).status == 201
-        [row] = (await first.call("GET", "get_package_versions", name)).body
-        assert hashlib.sha256(await fetched(first, row["INSTALLER_URL"])).hexdigest() == row["INSTALLER_SHA256"]
-    finally:
-        await asyncio.to_thread(killed.start)
-
-
-async def _send_with_retries(api: Api, file_id: str, content: bytes, start: int) -> dict[str, str]:
-    """Send a chunk, with retries after a server error."""
-    body: dict[str, str] = {}
-
-    async def taken() -> bool:
-        answer = await send_chunk(api, file_id, content, start, start + CHUNK)
-        body.update(answer.body)
-        return answer.status == 200
-
-    await until(taken)
-    return body
 
 
 @pytest.mark.parametrize("service", [*SERVICES, *STORES])
@@ -136,7 +74,29 @@ async def test_a_second_up_changes_nothing(project: ComposeProject) -> None:
     assert {container.id for service in SERVICES for container in project.containers(service)} == ids
 
 
-async def test_up_without_a_build_keeps_every_container(project: ComposeProject) -> None:
-    before = [container.id for container in project.containers(*SERVICES, *STORES)]
-    await project.up()
-    assert [container.id for container in project.containers(*SERVICES, *STORES)] == before
+def url(project: ComposeProject, store: str, user: str) -> str:
+    [credential] = [row for row in ClusterSecrets(project.secrets).credentials(store) if row.user == user]
+    return project.store_url(store, str(credential))
+
+
+@each(("store", "user"), EVERY_USER)
+async def test_a_user_has_access_to_the_data_of_its_service_only(
+    project: ComposeProject, store: str, user: str
+) -> None:
+    assert await excess_rights(store, url(project, store, user), user) == []
+
+
+@each("user", RABBITMQ)
+async def test_rabbitmq_lets_no_user_manage_the_broker(project: ComposeProject, user: str) -> None:
+    broker = urlsplit(url(project, "rabbitmq", user))
+    headers = {"Authorization": encode_basic_auth(broker.username or "", broker.password or "")}
+    async with project.session.get(f"http://{broker.hostname}:15672/api/overview", headers=headers) as answer:
+        assert answer.status == 401
+
+
+async def test_redis_rejects_a_caller_without_a_user(project: ComposeProject) -> None:
+    address = urlsplit(url(project, "redis", "gateway")).hostname
+    client: Any = Redis.from_url(f"redis://{address}:6379")
+    async with client:
+        with pytest.raises(AuthenticationError):
+            await client.ping()

@@ -1,7 +1,6 @@
 """`pkgrepo up`, and other commands while it runs."""
 
 import asyncio
-import json
 import re
 import signal
 from asyncio.subprocess import PIPE
@@ -12,6 +11,7 @@ from uuid import uuid4
 
 import pytest
 from aiohttp import ClientSession
+from yarl import URL
 
 from deploy.local.demo import SAMPLES
 from tests.support.metrics import fetch_metrics
@@ -64,10 +64,10 @@ def management() -> str:
 
 
 @pytest.fixture(scope="module")
-async def running(stopped: Stopped, management: str) -> AsyncIterator[tuple[RunningPkgrepo, Path]]:
+async def running(stopped: Stopped, management: str) -> AsyncIterator[RunningPkgrepo]:
     """The second `pkgrepo up`, shared by tests that need a running one."""
     async with run_pkgrepo(stopped.folder, "--demo", MANAGEMENT_LISTEN=management) as service:
-        yield service, stopped.folder
+        yield service
 
 
 async def test_nothing_runs_after_a_stop(stopped: Stopped) -> None:
@@ -76,9 +76,8 @@ async def test_nothing_runs_after_a_stop(stopped: Stopped) -> None:
     assert not stopped.has_addresses
 
 
-async def test_the_three_curl_lines_work_as_printed(running: tuple[RunningPkgrepo, Path]) -> None:
-    service, _ = running
-    shell = await asyncio.create_subprocess_exec("bash", "-ec", service.curl_lines, stdout=PIPE, stderr=PIPE)
+async def test_the_three_curl_lines_work_as_printed(running: RunningPkgrepo) -> None:
+    shell = await asyncio.create_subprocess_exec("bash", "-ec", running.curl_lines, stdout=PIPE, stderr=PIPE)
     output, _ = await shell.communicate()
     assert shell.returncode == 0
     assert b'"PACKAGE_ID":"Example.Hello"' in output
@@ -86,20 +85,19 @@ async def test_the_three_curl_lines_work_as_printed(running: tuple[RunningPkgrep
 
 
 async def test_the_first_password_is_shown_once_and_only_its_owner_reads_it(
-    stopped: Stopped, running: tuple[RunningPkgrepo, Path]
+    stopped: Stopped, running: RunningPkgrepo
 ) -> None:
-    service, folder = running
-    password = (folder / "admin-password").read_text()
+    password = (running.folder / "admin-password").read_text()
     assert password in stopped.output
-    assert password not in service.output
-    assert (folder / "admin-password").stat().st_mode & 0o777 == 0o600
-    assert folder.stat().st_mode & 0o077 == 0
+    assert password not in running.output
+    assert (running.folder / "admin-password").stat().st_mode & 0o777 == 0o600
+    assert running.folder.stat().st_mode & 0o077 == 0
     async with ClientSession() as session:
-        assert await administrator(session, service.base_url, folder)
+        assert await administrator(session, running.base_url, running.folder)
 
 
-async def test_a_browser_without_a_path_reaches_the_sign_in(running: tuple[RunningPkgrepo, Path]) -> None:
-    base_url = running[0].base_url
+async def test_a_browser_without_a_path_reaches_the_sign_in(running: RunningPkgrepo) -> None:
+    base_url = running.base_url
     async with (
         ClientSession(headers={"Accept": "text/html"}) as session,
         session.get(base_url.removesuffix("demo")) as answer,
@@ -107,8 +105,14 @@ async def test_a_browser_without_a_path_reaches_the_sign_in(running: tuple[Runni
         assert (answer.status, str(answer.url)) == (200, f"{base_url}/sign_in?next=/demo/dashboard")
 
 
-async def test_a_tenant_exists_after_a_restart(running: tuple[RunningPkgrepo, Path]) -> None:
-    assert "acme" in (await pkgrepo("tenant", "list", "--data", str(running[1])))[1]
+async def test_without_tls_no_ca_certificate_is_offered(running: RunningPkgrepo) -> None:
+    async with ClientSession() as session, session.get(URL(running.base_url).with_path("/ca.crt")) as answer:
+        assert answer.status == 404
+    assert "PowerShell" not in running.output
+
+
+async def test_a_tenant_exists_after_a_restart(running: RunningPkgrepo) -> None:
+    assert "acme" in (await pkgrepo("tenant", "list", *running.data))[1]
 
 
 @pytest.mark.full
@@ -136,14 +140,12 @@ async def test_the_single_tenant_deployment_answers_under_client_api(tmp_path: P
             assert await answer.json() == {"Version": "0.0.0.0"}
 
 
-async def test_a_tenant_is_managed_while_services_run(running: tuple[RunningPkgrepo, Path]) -> None:
-    service, folder = running
-    data = ("--data", str(folder))
-    base = service.base_url.removesuffix("/demo")
+async def test_a_tenant_is_managed_while_services_run(running: RunningPkgrepo) -> None:
+    base = running.base_url.removesuffix("/demo")
     password = "a long password"
     created = await pkgrepo_commands(
-        ("tenant", "create", "globex", "--storage-quota", "1000", *data),
-        ("user", "create", "globex", "helga", "--password-stdin", *data),
+        ("tenant", "create", "globex", "--storage-quota", "1000", *running.data),
+        ("user", "create", "globex", "helga", "--password-stdin", *running.data),
         answer=f"{password}\n",
     )
     assert [status for status, _ in created] == [0, 0], created
@@ -151,8 +153,8 @@ async def test_a_tenant_is_managed_while_services_run(running: tuple[RunningPkgr
         credentials = {"username": "helga", "password": password}
         async with session.post(f"{base}/globex/login", data=credentials) as answer:
             headers = {"Authorization": f"Bearer {(await answer.json())['message']}"}
-        edited = await pkgrepo("tenant", "edit", "globex", "--max-clients", "7", "--client-authentication", *data)
-        assert edited[0] == 0
+        settings = ("--max-clients", "7", "--client-authentication")
+        assert (await pkgrepo("tenant", "edit", "globex", *settings, *running.data))[0] == 0
         async with session.get(f"{base}/globex/server_information", headers=headers) as answer:
             information = await answer.json()
         assert (information["storage_quota"], information["max_clients"]) == (1000, 7)
@@ -162,16 +164,15 @@ async def test_a_tenant_is_managed_while_services_run(running: tuple[RunningPkgr
                 return answer.status == 401
 
         await until(clients_need_a_token, timeout=TIMEOUT)
-        assert (await pkgrepo("tenant", "delete", "globex", *data, answer="globex\n"))[0] == 0
+        assert (await pkgrepo("tenant", "delete", "globex", *running.data, answer="globex\n"))[0] == 0
         async with session.get(f"{base}/globex/test", headers=headers) as answer:
             assert answer.status == 404
-    assert "globex" not in (await pkgrepo("tenant", "list", *data))[1]
+    assert "globex" not in (await pkgrepo("tenant", "list", *running.data))[1]
 
 
-async def test_an_app_of_entra_id_is_set_shown_and_removed(running: tuple[RunningPkgrepo, Path]) -> None:
-    service, folder = running
-    data, address = ("--data", str(folder)), f"{service.base_url.removesuffix('/demo')}/entra/winget/information"
-    assert (await pkgrepo("tenant", "create", "entra", *data))[0] == 0
+async def test_an_app_of_entra_id_is_set_shown_and_removed(running: RunningPkgrepo) -> None:
+    address = f"{running.base_url.removesuffix('/demo')}/entra/winget/information"
+    assert (await pkgrepo("tenant", "create", "entra", *running.data))[0] == 0
     async with ClientSession() as session:
 
         async def authentication() -> str:
@@ -180,80 +181,51 @@ async def test_an_app_of_entra_id_is_set_shown_and_removed(running: tuple[Runnin
 
         assert await authentication() == ""
         set_, shown = await pkgrepo_commands(
-            ("tenant", "entra", "set", "entra", *ENTRA_APP, "--map", "Package pilots=pilot", *data),
-            ("tenant", "entra", "show", "entra", *data),
+            ("tenant", "entra", "set", "entra", *ENTRA_APP, "--map", "Package pilots=pilot", *running.data),
+            ("tenant", "entra", "show", "entra", *running.data),
         )
         assert (set_[0], shown[0]) == (0, 0), (set_, shown)
         for text in (*ENTRA_APP[1::2], "Package pilots=pilot"):
             assert text in shown[1]
         assert ENTRA_APP[5] in await authentication()
-        assert (await pkgrepo("tenant", "entra", "remove", "entra", *data))[0] == 0
+        assert (await pkgrepo("tenant", "entra", "remove", "entra", *running.data))[0] == 0
         assert await authentication() == ""
-    assert (await pkgrepo("tenant", "delete", "entra", "--yes", *data))[0] == 0
+    assert (await pkgrepo("tenant", "delete", "entra", "--yes", *running.data))[0] == 0
 
 
-async def test_networks_without_the_caller_are_saved_with_a_warning(running: tuple[RunningPkgrepo, Path]) -> None:
-    data = ("--data", str(running[1]))
-    networks = "10.0.0.0/8,192.168.100.100-192.168.100.200"
-    created, narrow, wide, listed = await pkgrepo_commands(
-        ("tenant", "create", "initech", *data),
-        ("tenant", "edit", "initech", "--allowed-networks", networks, *data),
-        ("tenant", "edit", "initech", "--allowed-networks", f"127.0.0.1,{networks}", *data),
-        ("tenant", "list", *data),
-        COLUMNS="80",
+async def test_addresses_of_recent_sign_ins_are_named_in_the_warning(running: RunningPkgrepo) -> None:
+    async with ClientSession() as session:
+        await administrator(session, running.base_url, running.folder)
+    edit = ("tenant", "edit", "demo", "--allowed-networks")
+    narrow, wide, back = await pkgrepo_commands(
+        *((*edit, networks) for networks in ("10.0.0.0/8", "127.0.0.1,10.0.0.0/8", "")),
+        **running.environment,
     )
-    assert (created[0], narrow[0], wide[0]) == (0, 0, 0)
+    assert (narrow[0], wide[0], back[0]) == (0, 0, 0)
     assert "Warning: 127.0.0.1 is not in these networks." in narrow[1]
     assert "Warning" not in wide[1]
-    assert [network for network in networks.split(",") if network not in listed[1]] == []
 
 
-async def test_addresses_of_recent_sign_ins_are_named_in_the_warning(running: tuple[RunningPkgrepo, Path]) -> None:
-    service, folder = running
-    stores = json.loads((folder / "run" / "addresses.json").read_text())
-    environment = {name.upper(): stores[name] for name in ("mongo_url", "redis_url")}
-    async with ClientSession() as session:
-        await administrator(session, service.base_url, folder)
-    edit = ("tenant", "edit", "demo", "--allowed-networks")
-    narrow, back = await pkgrepo_commands(
-        (*edit, "10.0.0.0/8"), (*edit, ""), **environment, AUDIT_KEY_FILE=str(folder / "audit-key")
-    )
-    assert (narrow[0], back[0]) == (0, 0)
-    assert "Warning: 127.0.0.1 is not in these networks." in narrow[1]
-
-
-async def test_a_scrub_without_installers_says_so(running: tuple[RunningPkgrepo, Path]) -> None:
-    data = ("--data", str(running[1]))
-    created, scrubbed = await pkgrepo_commands(
-        ("tenant", "create", "empty", *data), ("scrub", "--tenant", "empty", *data)
-    )
-    assert created[0] == 0
-    assert scrubbed == (0, "There are no stored installers to verify.")
-
-
-async def test_a_password_is_generated_if_none_is_given(running: tuple[RunningPkgrepo, Path]) -> None:
-    service, folder = running
-    data = ("--data", str(folder))
-    status, output = await pkgrepo("user", "create", "demo", "erika", "--role", "viewer", *data)
+async def test_a_password_is_generated_if_none_is_given(running: RunningPkgrepo) -> None:
+    status, output = await pkgrepo("user", "create", "demo", "erika", "--role", "viewer", *running.data)
     assert status == 0
     credentials = {"username": "erika", "password": output.rsplit(" ", 1)[1]}
-    async with ClientSession() as session, session.post(f"{service.base_url}/login", data=credentials) as answer:
+    async with ClientSession() as session, session.post(f"{running.base_url}/login", data=credentials) as answer:
         assert answer.status == 200
     listed, deleted = await pkgrepo_commands(
-        ("user", "list", "demo", *data), ("user", "delete", "demo", "erika", *data)
+        ("user", "list", "demo", *running.data), ("user", "delete", "demo", "erika", *running.data)
     )
     assert re.search(r"erika\W+viewer", listed[1])
     assert re.search(r"admin\W+administrator", listed[1])
     assert deleted[0] == 0
 
 
-async def test_keys_are_rotated_while_services_run(running: tuple[RunningPkgrepo, Path]) -> None:
-    service, folder = running
+async def test_keys_are_rotated_while_services_run(running: RunningPkgrepo) -> None:
     async with ClientSession() as session:
-        headers = await administrator(session, service.base_url, folder)
+        headers = await administrator(session, running.base_url, running.folder)
 
         async def status() -> int:
-            async with session.get(f"{service.base_url}/test", headers=headers) as answer:
+            async with session.get(f"{running.base_url}/test", headers=headers) as answer:
                 return answer.status
 
         async def session_is_void() -> bool:
@@ -262,29 +234,23 @@ async def test_keys_are_rotated_while_services_run(running: tuple[RunningPkgrepo
         tokens = []
         for name in ("pc-calling", "pc-silent"):
             form = {"client_name": name}
-            async with session.post(f"{service.base_url}/add_client", headers=headers, data=form) as answer:
+            async with session.post(f"{running.base_url}/add_client", headers=headers, data=form) as answer:
                 tokens.append((await answer.json())["auth_token"])
-        ended, output = await pkgrepo("keys", "rotate", "--data", str(folder))
+        ended, output = await pkgrepo("keys", "rotate", *running.data)
         assert (ended, await status()) == (0, 200), output
-        async with session.post(f"{service.base_url}/get_packages", data={"auth_token": tokens[0]}) as answer:
+        async with session.post(f"{running.base_url}/get_packages", data={"auth_token": tokens[0]}) as answer:
             assert answer.status == 200
-        ended, output = await pkgrepo("keys", "rotate", "--data", str(folder), "--finish")
+        ended, output = await pkgrepo("keys", "rotate", *running.data, "--finish")
         assert (ended, "stored under it: demo/pc-silent. " in output) == (0, True), output
         await until(session_is_void, timeout=TIMEOUT)
-        assert await administrator(session, service.base_url, folder)
+        assert await administrator(session, running.base_url, running.folder)
 
 
-async def test_a_clusters_first_tenant_has_the_password_from_the_file(
-    running: tuple[RunningPkgrepo, Path], tmp_path: Path
-) -> None:
-    service, folder = running
-    stores = json.loads((folder / "run" / "addresses.json").read_text())
-    environment = {name.upper(): stores[name] for name in ("mongo_url", "redis_url")}
-    environment["AUDIT_KEY_FILE"] = str(folder / "audit-key")
+async def test_a_clusters_first_tenant_has_the_password_from_the_file(running: RunningPkgrepo, tmp_path: Path) -> None:
     password = tmp_path / "password"
     password.write_text("the-one-that-was-handed-out\n")
     command = ("cluster", "first-tenant", "cluster", "--password-file", str(password))
-    created, again = await pkgrepo_commands(command, command, **environment)
+    created, again = await pkgrepo_commands(command, command, **running.environment)
     for expected, (status, output) in (
         ("Tenant cluster has the administrator admin", created),
         ("Tenant cluster exists already.", again),
@@ -292,11 +258,11 @@ async def test_a_clusters_first_tenant_has_the_password_from_the_file(
         assert (status, expected in output) == (0, True), output
     async with ClientSession() as session:
         credentials = {"username": "admin", "password": "the-one-that-was-handed-out"}
-        async with session.post(f"{service.base_url.rpartition('/')[0]}/cluster/login", data=credentials) as answer:
+        async with session.post(f"{running.base_url.rpartition('/')[0]}/cluster/login", data=credentials) as answer:
             assert answer.status == 200
 
 
-async def test_each_invalid_command_is_rejected_in_one_line(running: tuple[RunningPkgrepo, Path]) -> None:
+async def test_each_invalid_command_is_rejected_in_one_line(running: RunningPkgrepo) -> None:
     reasons = {
         ("up", "--port", "0"): "already",
         ("tenant", "create", "Not An Id"): "tenant_id",
@@ -317,9 +283,20 @@ async def test_each_invalid_command_is_rejected_in_one_line(running: tuple[Runni
         ("scan", "--again", "--tenant", "nobody"): "nobody",
         ("scan",): "--again",
         ("quota", "--tenant", "nobody"): "nobody",
+        ("token", "create", "demo", "ci", "--role", "administrator"): "no token may have",
+        ("token", "create", "demo", "ci", "--role", "root"): "'root'",
+        ("token", "create", "demo", "ci", "--role", "viewer", "--package", "a/b"): "package_ids: 'a/b'",
+        ("token", "create", "demo", "ci", "--role", "viewer", "--network", "x"): "networks:",
+        ("token", "create", "demo", "ci", "--role", "viewer", "--days", "367"): "Usage",
+        ("token", "create", "nobody", "ci", "--role", "viewer"): "no tenant",
+        ("token", "rotate", "demo", "other"): "no token 'other'",
+        ("token", "delete", "demo", "other"): "no token 'other'",
+        ("audit", "verify", "--expect", f"1:{'0' * 64}"): "pkgrepo: --expect: ",
+        ("audit", "verify", "--tenant", "demo", "--expect", "1"): "pkgrepo: --expect: ",
+        ("audit", "export", "--tenant", "demo", "--since", "yesterday"): "pkgrepo: --since: ",
         ("storage", "migrate", "--to", "s3"): "pkgrepo: S3_URL: is missing; set it as for the upload service",
     }
-    results = await pkgrepo_commands(*((*command, "--data", str(running[1])) for command in reasons))
+    results = await pkgrepo_commands(*((*command, *running.data) for command in reasons))
     wrong = [
         (command, status, output)
         for (command, reason), (status, output) in zip(reasons.items(), results, strict=True)
@@ -328,49 +305,39 @@ async def test_each_invalid_command_is_rejected_in_one_line(running: tuple[Runni
     assert wrong == []
 
 
-async def test_keys_that_cannot_be_rotated_are_reported_in_one_line() -> None:
-    options = ((), ("--data", "x", "--folder", "y"), ("--folder", "/nowhere"))
-    results = await pkgrepo_commands(*(("keys", "rotate", *arguments) for arguments in options))
-    for status, output in results:
-        assert (status, output.startswith("pkgrepo: "), "Traceback" in output) == (1, True, False), output
-
-
-async def test_status_shows_every_service(running: tuple[RunningPkgrepo, Path]) -> None:
-    status, output = await pkgrepo("status", "--data", str(running[1]))
+async def test_status_shows_every_service(running: RunningPkgrepo) -> None:
+    status, output = await pkgrepo("status", *running.data)
     assert status == 0
     assert [service for service in SERVICES if service not in output] == []
     assert "not ready" not in output
 
 
-async def test_one_address_has_the_metrics_of_all_services(
-    running: tuple[RunningPkgrepo, Path], management: str
-) -> None:
+async def test_one_address_has_the_metrics_of_all_services(running: RunningPkgrepo, management: str) -> None:
     async with ClientSession() as session:
         metrics = await fetch_metrics(session, f"http://{management}")
     assert {line.labels["service"] for line in metrics.named("pkgrepo_ready")} == SERVICES
     assert {line.value for line in metrics.named("pkgrepo_ready")} == {1}
 
 
-async def test_a_flipped_byte_is_found_and_a_restored_file_is_served(running: tuple[RunningPkgrepo, Path]) -> None:
-    service, folder = running
+async def test_a_flipped_byte_is_found_and_a_restored_file_is_served(running: RunningPkgrepo) -> None:
     async with ClientSession() as session:
-        session.headers.update(await administrator(session, service.base_url, folder))
-        async with session.get(f"{service.base_url}/get_package_versions/Example.Clock") as answer:
+        session.headers.update(await administrator(session, running.base_url, running.folder))
+        async with session.get(f"{running.base_url}/get_package_versions/Example.Clock") as answer:
             address = (await answer.json())[0]["INSTALLER_URL"]
-        path = folder / "installers" / "demo" / address.rsplit("/", 2)[1]
+        path = running.folder / "installers" / "demo" / address.rsplit("/", 2)[1]
         content = path.read_bytes()
         for stored, damaged, served in ((bytes([content[0] ^ 1]) + content[1:], 1, 404), (content, 0, 200)):
             path.write_bytes(stored)
-            status, output = await pkgrepo("scrub", "--tenant", "demo", "--data", str(folder))
+            status, output = await pkgrepo("scrub", "--tenant", "demo", *running.data)
             assert (status, f"{damaged} are damaged" in output) == (damaged, True), output
             async with session.get(address) as answer:
                 assert answer.status == served
 
 
 async def test_installers_move_to_an_object_storage_and_back(
-    running: tuple[RunningPkgrepo, Path], object_server: ObjectServer
+    running: RunningPkgrepo, object_server: ObjectServer
 ) -> None:
-    folder = running[1]
+    folder = running.folder
     storage = {name.upper(): text for name, text in object_server.settings(uuid4().hex).items()}
     installers = {path: path.read_bytes() for path in (folder / "installers" / "demo").glob("*.*")}
     assert len(installers) == sum(len(sample.versions) for sample in SAMPLES)

@@ -40,15 +40,6 @@ class Command:
         assert [result for result in results if result[0]] == []
         return [output for _, output in results]
 
-    async def export(self, tenant_id: str) -> list[dict[str, Any]]:
-        """Export the log. The standard output has nothing else."""
-        (output,) = await self.done(("audit", "export", "--tenant", tenant_id))
-        return _lines(output)
-
-    async def tamper(self, tenant_id: str, sequence: int) -> None:
-        log = self.mongo["auth"]["audit_log"]
-        await log.update_one({"tenant_id": tenant_id, "sequence": sequence}, {"$set": {"ip": "192.0.2.99"}})
-
 
 def _lines(output: str) -> list[dict[str, Any]]:
     decoder, lines, place = json.JSONDecoder(), [], 0
@@ -79,11 +70,11 @@ async def tenant_id(services: Services, command: Command) -> str:
 
 
 async def test_the_audit_log_records_each_operator_command(command: Command) -> None:
-    tenant_id = make_tenant().tenant_id
-    password = "--password-stdin"
+    tenant_id, password = make_tenant().tenant_id, "--password-stdin"
     outputs = await command.done(
         ("tenant", "create", tenant_id, "--max-clients", "7"),
         ("tenant", "edit", tenant_id, "--max-clients", "none", "--allowed-networks", "127.0.0.1,::1"),
+        ("tenant", "edit", tenant_id, "--max-clients", "8", "--allowed-networks", "127.0.0.1,::1"),
         ("user", "create", tenant_id, "helga", password),
         ("user", "password", tenant_id, "helga", password),
         ("user", "create", tenant_id, "erika", "--role", "auditor", "--role", "viewer"),
@@ -99,6 +90,7 @@ async def test_the_audit_log_records_each_operator_command(command: Command) -> 
     assert [(entry["operation"], entry["target"].get("username")) for entry in entries] == [
         ("tenant_create", None),
         ("tenant_edit", None),
+        ("tenant_edit", None),
         ("user_create", "helga"),
         ("user_password", "helga"),
         ("user_create", "erika"),
@@ -110,8 +102,9 @@ async def test_the_audit_log_records_each_operator_command(command: Command) -> 
         "max_clients": {"before": "7", "after": "none"},
         "allowed_networks": {"before": "", "after": "127.0.0.1,::1"},
     }
-    assert [entry["target"].get("role") for entry in entries[2:5]] == ["administrator", None, "viewer,auditor"]
-    assert entries[5]["changes"] == {"role": {"before": "viewer,auditor", "after": "publisher"}}
+    assert entries[2]["changes"] == {"max_clients": {"before": "none", "after": "8"}}
+    assert [entry["target"].get("role") for entry in entries[3:6]] == ["administrator", None, "viewer,auditor"]
+    assert entries[6]["changes"] == {"role": {"before": "viewer,auditor", "after": "publisher"}}
     assert not any(text in str(entries) for text in ("a long password", "another password"))
 
 
@@ -132,34 +125,25 @@ async def test_a_new_scan_of_all_files_is_recorded(command: Command, tenant_id: 
 async def test_the_audit_log_records_the_commands_about_tokens(
     command: Command, tenant_id: str, services: Services
 ) -> None:
-    create = ("token", "create", tenant_id, "ci", "--role", "publisher", "--package", "Acme.*", "--network", "::1")
+    name, packages = "[/red]", "Acme[x64]*"  # The list shows both as they are.
+    create = ("token", "create", tenant_id, name, "--role", "publisher", "--package", packages, "--network", "::1")
     created, rotated, listed, _, output = await command.done(
         create,
-        ("token", "rotate", tenant_id, "ci", "--overlap", "2"),
+        ("token", "rotate", tenant_id, name, "--overlap", "2"),
         ("token", "list", tenant_id),
-        ("token", "delete", tenant_id, "ci"),
+        ("token", "delete", tenant_id, name),
         ("audit", "export", "--tenant", tenant_id),
     )
 
     texts = [shown.split()[-1] for shown in (created, rotated)]
     assert all(re.fullmatch(API_TOKEN_PATTERN, text) for text in texts)
     assert not any(text.split("_")[2] in listed + output for text in texts)
-    assert {"ci", "publisher", "Acme.*", "::1", OPERATOR} <= set(listed.split())
+    assert {name, "publisher", packages, "::1", OPERATOR} <= set(listed.split())
     assert [(entry["operation"], entry["user"], entry["target"]) for entry in _lines(output)[-3:]] == [
-        (
-            "token_create",
-            OPERATOR,
-            {"name": "ci", "role": "publisher", "package_ids": "Acme.*", "networks": "::1"},
-        ),
-        ("token_rotate", OPERATOR, {"name": "ci", "overlap_hours": "2"}),
-        ("token_delete", OPERATOR, {"name": "ci"}),
+        ("token_create", OPERATOR, {"name": name, "role": "publisher", "package_ids": packages, "networks": "::1"}),
+        ("token_rotate", OPERATOR, {"name": name, "overlap_hours": "2"}),
+        ("token_delete", OPERATOR, {"name": name}),
     ]
-
-
-async def test_the_list_of_tokens_shows_names_and_patterns_as_they_are(command: Command, tenant_id: str) -> None:
-    create = ("token", "create", tenant_id, "[/red]", "--role", "publisher", "--package", "Acme[x64]*")
-    *_, listed = await command.done(create, ("token", "list", tenant_id))
-    assert {"[/red]", "Acme[x64]*"} <= set(listed.split())
 
 
 async def test_a_token_of_the_operator_counts_at_once(services: Services, command: Command) -> None:
@@ -169,33 +153,6 @@ async def test_a_token_of_the_operator_counts_at_once(services: Services, comman
     assert (await pipeline.call("GET", "test")).status == 200
     await command.done(("token", "delete", tenant.tenant_id, "ci"))
     assert (await pipeline.call("GET", "test")).status == 401
-
-
-async def test_an_invalid_command_about_tokens_is_rejected(command: Command, tenant_id: str) -> None:
-    commands = {
-        ("create", tenant_id, "ci", "--role", "administrator"): "no token may have",
-        ("create", tenant_id, "ci", "--role", "root"): "'root'",
-        ("create", tenant_id, "ci", "--role", "viewer", "--package", "a/b"): "package_ids: 'a/b'",
-        ("create", tenant_id, "ci", "--role", "viewer", "--network", "x"): "networks:",
-        ("create", tenant_id, "ci", "--role", "viewer", "--days", "367"): "Usage",
-        ("create", "nobody", "ci", "--role", "viewer"): "no tenant",
-        ("rotate", tenant_id, "other"): "no token 'other'",
-        ("delete", tenant_id, "other"): "no token 'other'",
-    }
-    results = await command.run(*(("token", *arguments) for arguments in commands))
-    wrong = [
-        (arguments, status, output)
-        for (arguments, reason), (status, output) in zip(commands.items(), results, strict=True)
-        if not status or reason not in output
-    ]
-    assert wrong == []
-
-
-async def test_an_operators_edit_records_only_the_changed_settings(command: Command, tenant_id: str) -> None:
-    edit = ("tenant", "edit", tenant_id, "--allowed-networks", "127.0.0.1", "--max-clients")
-    *_, output = await command.done((*edit, "7"), (*edit, "8"), ("audit", "export", "--tenant", tenant_id))
-
-    assert _lines(output)[-1]["changes"] == {"max_clients": {"before": "7", "after": "8"}}
 
 
 async def test_a_deleted_tenant_stays_in_the_operators_log(command: Command, tenant_id: str) -> None:
@@ -232,7 +189,7 @@ async def test_a_command_without_an_audit_log_does_nothing(
 
 async def test_a_log_is_verified_against_an_earlier_head(command: Command, tenant_id: str) -> None:
     verify = ("audit", "verify", "--tenant", tenant_id)
-    head = _head((await command.done(verify))[0])
+    head = (await command.done(verify))[0].rsplit(" ", 1)[1]
     await command.record.add(tenant_id, "user_delete", username="helga")
 
     longer, removed = await command.run((*verify, "--expect", head), (*verify, "--expect", f"9:{'0' * 64}"))
@@ -243,8 +200,8 @@ async def test_a_log_is_verified_against_an_earlier_head(command: Command, tenan
 
 
 async def test_the_first_altered_entry_is_named(command: Command, tenant_id: str) -> None:
-    await command.tamper(tenant_id, 3)
-    await command.tamper(tenant_id, 2)
+    altered = {"tenant_id": tenant_id, "sequence": {"$in": [2, 3]}}
+    await command.mongo["auth"]["audit_log"].update_many(altered, {"$set": {"ip": "192.0.2.99"}})
 
     ((status, output),) = await command.run(("audit", "verify"))
 
@@ -253,35 +210,13 @@ async def test_the_first_altered_entry_is_named(command: Command, tenant_id: str
     assert "internal: " in output
 
 
-async def test_verification_with_another_key_fails(command: Command, tenant_id: str) -> None:
-    ((status, output),) = await command.run(("audit", "verify", "--tenant", tenant_id), AUDIT_KEY=f"not-{KEY}")
-
-    assert (status, "entry 1 " in output) == (1, True)
-
-
 async def test_an_export_begins_at_the_given_time(command: Command, tenant_id: str) -> None:
-    first, *_, third = await command.export(tenant_id)
+    export = ("audit", "export", "--tenant", tenant_id)
+    (output,) = await command.done(export)
+    first, *_, third = _lines(output)
+    assert (first["sequence"], third["sequence"]) == (1, 3)
 
-    export = ("audit", "export", "--tenant", tenant_id, "--since")
-    since, future = await command.done((*export, third["at"]), (*export, "2100-01-01"))
+    since, future = await command.done((*export, "--since", third["at"]), (*export, "--since", "2100-01-01"))
 
     assert third in _lines(since)
     assert _lines(future) == []
-    assert (first["sequence"], third["sequence"]) == (1, 3)
-
-
-async def test_contradicting_options_are_rejected_in_one_line(command: Command) -> None:
-    commands = {
-        ("verify", "--expect", f"1:{'0' * 64}"): "--tenant",
-        ("verify", "--tenant", "acme", "--expect", "1"): "--expect",
-        ("export", "--tenant", "acme", "--since", "yesterday"): "--since",
-    }
-
-    results = await command.run(*(("audit", *arguments) for arguments in commands))
-
-    for reason, (status, output) in zip(commands.values(), results, strict=True):
-        assert (status, output.startswith("pkgrepo: "), reason in output) == (1, True, True), output
-
-
-def _head(output: str) -> str:
-    return output.rsplit(" ", 1)[1]

@@ -46,11 +46,6 @@ async def migrate(folder: Path, storage: Mapping[str, str], home: str) -> tuple[
     return await pkgrepo("storage", "migrate", "--to", home, "--data", str(folder), **storage)
 
 
-async def test_a_move_without_an_object_storage_is_rejected(folder: Path) -> None:
-    status, output = await migrate(folder, {}, "s3")
-    assert (status, output) == (1, "pkgrepo: S3_URL: is missing; set it as for the upload service")
-
-
 async def test_an_unreachable_object_storage_is_reported(folder: Path, storage: dict[str, str]) -> None:
     status, output = await migrate(folder, {**storage, "S3_ENDPOINT": "http://127.0.0.1:9"}, "s3")
     assert status == 1
@@ -82,15 +77,6 @@ async def test_an_interrupted_move_continues_where_it_stopped(folder: Path, stor
     status, again = await migrate(folder, storage, "s3")
     assert (status, files(folder)) == (0, []), again
     assert f"{SAMPLES} files were moved to the object storage." in again
-
-
-async def test_files_are_moved_back_unchanged(folder: Path, storage: dict[str, str]) -> None:
-    assert (await migrate(folder, storage, "s3"))[0] == 0
-    status, output = await migrate(folder, storage, "folder")
-    assert status == 0, output
-    assert len(files(folder)) == SAMPLES
-    assert f"{SAMPLES} files were moved to the folder." in output
-    assert "0 files were moved" in (await migrate(folder, storage, "folder"))[1]
 
 
 async def test_a_damaged_file_stays_and_the_command_fails(folder: Path, storage: dict[str, str]) -> None:

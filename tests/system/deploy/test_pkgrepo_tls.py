@@ -8,7 +8,6 @@ import ssl
 from asyncio.subprocess import PIPE
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
-from pathlib import Path
 from urllib.parse import urlsplit
 
 import pytest
@@ -16,7 +15,6 @@ from aiohttp import ClientConnectorCertificateError, ClientError, ClientSession,
 from yarl import URL
 
 from common.auth.internal_tokens import Deployment
-from deploy.local.demo import SAMPLES
 from gateway.forwarding.proxy import SPLICE_THRESHOLD
 from tests.support.processes.pkgrepo_command import RunningPkgrepo, pkgrepo, run_pkgrepo
 from tests.support.system.publishing import add_package, package_id, publish, version_of
@@ -29,7 +27,6 @@ class Trial:
     """A running `pkgrepo up --tls`, and an administrator that trusts only the CA certificate which it offers."""
 
     service: RunningPkgrepo
-    folder: Path
     ca_certificate: bytes
     api: Api
 
@@ -53,12 +50,7 @@ async def trial(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Trial
         async with ClientSession(connector=TCPConnector(ssl=trust)) as session:
             api = Api(session, base, "demo", Deployment.MULTI)
             password = (folder / "admin-password").read_text()
-            yield Trial(service, folder, certificate, await api.signed_in(password=password))
-
-
-async def test_a_client_gets_the_catalog_over_https(trial: Trial) -> None:
-    answer = await trial.api.anonymous().call("POST", "get_packages")
-    assert {row["PACKAGE_ID"] for row in answer.body} == {sample.package_id for sample in SAMPLES}
+            yield Trial(service, certificate, await api.signed_in(password=password))
 
 
 async def test_winget_searches_and_downloads_over_https(trial: Trial) -> None:
@@ -109,7 +101,7 @@ async def test_the_curl_lines_work_as_printed_with_tls(trial: Trial) -> None:
 
 
 async def test_cookies_are_secure_and_browsers_may_return_to_http(trial: Trial) -> None:
-    password = (trial.folder / "admin-password").read_text()
+    password = (trial.service.folder / "admin-password").read_text()
     form = {"username": "admin", "password": password}
     answer = await trial.api.anonymous().call("POST", "sign_in", data=form)
     assert answer.status == 303
@@ -119,30 +111,5 @@ async def test_cookies_are_secure_and_browsers_may_return_to_http(trial: Trial) 
 
 
 async def test_status_trusts_the_certificate(trial: Trial) -> None:
-    status, output = await pkgrepo("status", "--data", str(trial.folder))
+    status, output = await pkgrepo("status", *trial.service.data)
     assert (status, "https://127.0.0.1:" in output, output.count(" ready ")) == (0, True, 5), output
-
-
-@pytest.mark.full
-async def test_a_restart_keeps_the_ca_and_tells_where_the_password_is(tmp_path: Path) -> None:
-    certificates = []
-    for _ in range(2):
-        async with run_pkgrepo(tmp_path, "--tls") as service:
-            certificates.append((tmp_path / "tls" / "ca.crt").read_bytes())
-    assert certificates[0] == certificates[1]
-    assert f"The first password is stored in {tmp_path / 'admin-password'}" in service.output
-
-
-async def test_without_tls_no_ca_certificate_is_offered(tmp_path: Path) -> None:
-    async with (
-        run_pkgrepo(tmp_path) as service,
-        ClientSession() as session,
-        session.get(URL(service.base_url).with_path("/ca.crt")) as answer,
-    ):
-        assert answer.status == 404
-    assert "PowerShell" not in service.output
-
-
-async def test_a_name_with_a_scheme_is_refused() -> None:
-    status, output = await pkgrepo("up", "--tls", "--name", "https://pkgrepo.test")
-    assert status == 2, output

@@ -6,15 +6,13 @@ import os
 import sys
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack
-from dataclasses import replace
 from uuid import uuid4
 
 import pytest
-from yarl import URL
 
 from common.auth.internal_tokens import Caller
 from tests.support.api import Answer
-from tests.support.factories import KEYS, make_caller
+from tests.support.factories import make_caller
 from tests.support.faults.invariants import missing_versions, violations
 from tests.support.faults.publishers import run_publishers, wait_until_announced
 from tests.support.processes.cluster import Cluster
@@ -59,7 +57,9 @@ async def test_a_chunk_sent_to_two_replicas_at_once_counts_once(
     await _check_invariants(cluster, caller)
 
 
-@pytest.mark.parametrize("stopped_at", [1, 2], ids=["in the middle", "at the last chunk"])
+@pytest.mark.parametrize(
+    "stopped_at", [1, pytest.param(2, marks=pytest.mark.full)], ids=["in the middle", "at the last chunk"]
+)
 async def test_a_replica_paused_past_its_lease_changes_nothing(
     cluster: Cluster, replica_pair: tuple[UploadApi, UploadApi], stopped_at: int
 ) -> None:
@@ -88,63 +88,27 @@ async def test_a_replica_paused_past_its_lease_changes_nothing(
     await _check_invariants(cluster, caller)
 
 
-@pytest.mark.parametrize(
-    ("step", "number"),
-    [
-        ("part_files:PartFile.sync:hold:2", 2),
-        ("part_files:PartFile.log:hold:2", 2),
-        ("part_files:PartFile.sync:hold:3", 3),
-    ],
-    ids=["in the middle", "after its offset", "at the last chunk"],
-)
-async def test_a_replica_paused_after_its_last_byte_changes_nothing(cluster: Cluster, step: str, number: int) -> None:
-    """The replica has synced the chunk, and is paused before its answer."""
-    caller, file_id, content = make_caller(), uuid4().hex, os.urandom(6000)
-    environment = {"FAILPOINT": f"upload_service.storage.{step}"}
+@pytest.mark.full  # tests/service/upload_service/uploads/test_offset_logs.py has each moment of a chunk.
+async def test_a_replica_paused_after_its_last_byte_changes_nothing(cluster: Cluster) -> None:
+    """The replica has synced the last chunk, and is paused before its answer."""
+    caller, file_id, content = make_caller(), uuid4().hex, os.urandom(4000)
+    environment = {"PAUSE": "upload_service.storage.part_files:PartFile.sync:2"}
     command = (sys.executable, "-m", "tests.support.processes.failpoints", "upload_service")
     replica = await cluster.add("upload_service", environment=environment, command=command, receives_connections=False)
     fresh_one = cluster.replicas["upload_service"][0]
     async with connect_to_replica(cluster, replica) as stale, connect_to_replica(cluster, fresh_one) as fresh:
-        for start in range(0, (number - 1) * 2000, 2000):
-            answer = await stale.chunk(caller, file_id, content[start : start + 2000], start, 6000)
-            assert answer.status == 200, answer.body
-        start = (number - 1) * 2000
-        stopped = asyncio.create_task(stale.chunk(caller, file_id, content[start : start + 2000], start, 6000))
+        assert (await stale.chunk(caller, file_id, content[:2000], 0, 4000)).status == 200
+        stopped = asyncio.create_task(stale.chunk(caller, file_id, content[2000:], 2000, 4000))
 
         async def held() -> bool:
             return replica.is_paused
 
         await until(held)
-        answer = await fresh.chunk(caller, file_id, content[start : start + 2000], start, 6000)
+        answer = await fresh.chunk(caller, file_id, content[2000:], 2000, 4000)
         assert answer.status == 200, answer.body
         replica.resume()
         assert (await stopped).status == 500
-        for later in range(start + 2000, 6000, 2000):
-            answer = await fresh.chunk(caller, file_id, content[later : later + 2000], later, 6000)
-            assert answer.status == 200, answer.body
     await cluster.remove(replica)
-    await _check_file(cluster, caller, answer, content)
-    await _check_invariants(cluster, caller)
-
-
-async def test_a_chunk_acknowledged_before_a_kill_is_kept(cluster: Cluster) -> None:
-    """The next chunk, at another replica, waits until the kept lease of the killed one has expired, and continues."""
-    caller, file_id, content = make_caller(), uuid4().hex, os.urandom(6000)
-    doomed = await cluster.add("upload_service", receives_connections=False)
-    async with (
-        connect_to_replica(cluster, doomed) as first,
-        connect_to_replica(cluster, cluster.replicas["upload_service"][0]) as second,
-    ):
-        for start in range(0, 4000, 1000):
-            answer = await first.chunk(caller, file_id, content[start : start + 1000], start, len(content))
-            assert answer.status == 200, answer.body
-        await doomed.kill()
-        state = await second.state(caller, file_id)
-        assert state.body["received"] == 4000
-        for start in range(4000, 6000, 1000):
-            answer = await second.chunk(caller, file_id, content[start : start + 1000], start, len(content))
-            assert answer.status == 200, answer.body
-    await cluster.remove(doomed)
     await _check_file(cluster, caller, answer, content)
     await _check_invariants(cluster, caller)
 
@@ -200,38 +164,6 @@ async def _wait_for_bytes(cluster: Cluster, caller: Caller, size: int) -> None:
         return any(path.is_file() and path.stat().st_size >= size for path in folder.glob("*/*"))
 
     await until(has_bytes)
-
-
-async def test_counted_downloads_survive_a_killed_replica(
-    cluster: Cluster, replica_pair: tuple[UploadApi, UploadApi]
-) -> None:
-    (first, second), caller, uid = replica_pair, make_caller(), str(uuid4())
-    name = await first.upload(caller, b"installer")
-    await first.claim(caller, name, uid)
-    address = URL(first.address(caller, name, keys=KEYS))
-
-    async def download(api: UploadApi, ip: str) -> None:
-        answer = await api.service.call(replace(caller, ip=ip), "GET", *address.parts[2:], params=address.query)
-        assert answer.status == 200
-
-    async def counted(number: int) -> None:
-        async def is_counted() -> bool:
-            answer = await second.post(caller, "download_totals", days=2)
-            return bool(answer.body["versions"] == {uid: number})
-
-        await until(is_counted)
-
-    for ip in ("192.0.2.1", "192.0.2.2"):
-        await download(first, ip)
-    await counted(2)
-    replica = cluster.replicas["upload_service"][0]
-    await replica.kill()
-    try:
-        await download(second, "192.0.2.3")
-        await counted(3)
-    finally:
-        await replica.start()
-        await replica.ready()
 
 
 async def _check_file(cluster: Cluster, caller: Caller, answer: Answer, content: bytes) -> None:

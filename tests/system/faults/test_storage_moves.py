@@ -1,5 +1,6 @@
 """Moves of installers to an object storage by two replicas, during kills and network failures."""
 
+from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -25,6 +26,8 @@ OFTEN_MOVED = {
     "upload_service.app:MOVING_PAUSE": 0.05,
     "upload_service.storage.store:SETTLED_SECONDS": 0.1,
 }
+INTERVAL = 5  # seconds
+INTERVALS = 24
 
 
 @pytest.mark.full
@@ -36,15 +39,15 @@ async def test_moves_survive_killed_replicas_and_a_failing_network(object_server
             async with run_cluster(stores, environment, OFTEN_MOVED, upload_service=2) as cluster:
                 api = await cluster.services.tenant()
                 async with run_publishers(api) as work:
-                    for mode in (Mode.RESET, Mode.HALF_OPEN):
-                        for replica in cluster.replicas["upload_service"]:
-                            await work.wait_for_progress()
-                            await kill_replica(cluster, replica, api)
-                            await cluster.restart_exited()
+                    faults = zip(cluster.replicas["upload_service"], (Mode.RESET, Mode.HALF_OPEN), strict=True)
+                    for replica, mode in faults:
+                        await work.wait_for_progress()
+                        await kill_replica(cluster, replica, api)
+                        await cluster.restart_exited()
                         async with network.fail(mode):
                             await work.wait_for_progress()
                 await wait_until_announced(cluster, api.tenant_id)
-                await until(lambda: _all_moved(cluster, api.tenant_id), timeout=90)
+                await _until_moved(cluster, api.tenant_id)
                 assert await missing_versions(api, work.published) == []
             storage = StorageSettings(**settings).object_storage
             assert storage is not None
@@ -53,10 +56,20 @@ async def test_moves_survive_killed_replicas_and_a_failing_network(object_server
             assert [path for path in (stores.installers / api.tenant_id).rglob("*") if path.is_file()] == []
 
 
-async def _all_moved(cluster: Cluster, tenant_id: str) -> bool:
-    """Whether the folder has no files of a tenant. Leases of killed replicas expire at once."""
+async def _until_moved(cluster: Cluster, tenant_id: str) -> None:
+    """Wait until the folder has no files of a tenant. Leases of killed replicas and pauses expire now and then.
+
+    Doing so at each look would take the lease of every move that is under way.
+    """
     uploads = cluster.mongo["upload"]["uploads"]
-    now = datetime.now(UTC)
-    await uploads.update_many({"tenant_id": tenant_id, **is_waiting(MOVE)}, {"$set": {"work.move.due": now}})
     elsewhere = {"tenant_id": tenant_id, "$or": [{"home": "folder"}, {"left": {"$gt": ""}}]}
-    return await uploads.count_documents(elsewhere) == 0
+
+    async def is_moved() -> bool:
+        return await uploads.count_documents(elsewhere) == 0
+
+    for _ in range(INTERVALS):
+        due = {"$set": {"work.move.due": datetime.now(UTC)}}
+        await uploads.update_many({"tenant_id": tenant_id, **is_waiting(MOVE)}, due)
+        with suppress(TimeoutError):
+            return await until(is_moved, timeout=INTERVAL)
+    raise TimeoutError

@@ -10,8 +10,8 @@ from aiohttp import web
 
 from common.auth.internal_tokens import HIDDEN, hidden_digest
 from common.http.middleware import REVISION_HEADER, json_response
-from common.redis import TENANT_VERSION_HEADER, Redis, open_redis
-from tests.support.system.gateways import at_gateway, run_gateway
+from common.redis import Redis, open_redis
+from tests.support.system.gateways import SERVICES, at_gateway, run_gateway
 from tests.support.system.publishing import add_package, catalog, publish
 from tests.support.system.services import Api, Services
 from tests.support.system.stub_service import serve_handler
@@ -45,27 +45,6 @@ async def test_a_changed_setting_takes_effect_at_once(services: Services, tenant
     for networks, expected in ((("192.0.2.0/24",), 403), ((), 401)):
         await services.operator.tenants.edit(tenant.tenant_id, {"allowed_networks": networks})
         assert [await status(elsewhere), await status(tenant)] == [expected] * 2
-
-
-async def test_the_server_information_shows_each_change_at_once(
-    services: Services, tenant: Api, elsewhere: Api
-) -> None:
-    async def shown() -> tuple[int, bool, int | None]:
-        forged = {TENANT_VERSION_HEADER: "forged"}
-        first, second = [
-            (await api.call("GET", "server_information", headers=forged)).body for api in (elsewhere, tenant)
-        ]
-        assert first == second
-        return first["clients"], first["settings"]["strict_installers"], first["storage_quota"]
-
-    assert await shown() == (0, False, None)
-    client = await added(tenant)
-    assert await shown() == (1, False, None)
-    await tenant.call("PATCH", "edit_settings", data={"strict_installers": "true"})
-    assert await shown() == (1, True, None)
-    await tenant.call("DELETE", "delete_client", client["client_id"], client["auth_token"])
-    await services.operator.tenants.edit(tenant.tenant_id, {"storage_quota": 7})
-    assert await shown() == (0, True, 7)
 
 
 async def test_a_created_or_deleted_tenant_takes_effect_at_once(services: Services, elsewhere: Api) -> None:
@@ -138,44 +117,28 @@ async def test_a_published_release_is_latest_at_once(tenant: Api, elsewhere: Api
 
 
 async def test_a_changed_catalog_is_shown_at_once(tenant: Api, elsewhere: Api) -> None:
-    async def shown() -> dict[str, tuple[object, object]]:
-        """The packages at the other gateway, requested twice so they are cached."""
+    async def shown() -> tuple[dict[str, object], object]:
+        """The names of packages and the versions of one at the other gateway, requested twice so they are cached."""
         before, now = [await catalog(elsewhere) for _ in range(2)]
         assert before == now
-        return {name: (package["PACKAGE_NAME"], package["VERSIONS"]) for name, package in now.items()}
+        first, second = [await elsewhere.call("GET", "get_package_versions", "An.App") for _ in range(2)]
+        assert first.body == second.body or second.status != 200
+        versions = [row["VERSION"] for row in second.body] if second.status == 200 else second.body["code"]
+        return {name: package["PACKAGE_NAME"] for name, package in now.items()}, versions
 
-    assert await shown() == {}
+    assert await shown() == ({}, "package_not_found")
     await add_package(tenant, "An.App", package_name="One")
-    assert await shown() == {"An.App": ("One", [])}
+    assert await shown() == ({"An.App": "One"}, [])
     await tenant.call("PATCH", "edit_package", "An.App", data={"package_name": "Two"})
-    assert await shown() == {"An.App": ("Two", [])}
     version = await publish(tenant, "An.App", "1.0")
-    assert await shown() == {"An.App": ("Two", ["1.0"])}
+    await publish(tenant, "An.App", "2.0")
+    assert await shown() == ({"An.App": "Two"}, ["2.0", "1.0"])
     await tenant.call("DELETE", "delete_package_version", "An.App", data={"versions_uids": version.uid})
-    assert await shown() == {"An.App": ("Two", [])}
+    assert await shown() == ({"An.App": "Two"}, ["2.0"])
     await tenant.call("PATCH", "set_package_active", "An.App", data={"package_active": "0"})
-    assert await shown() == {}
-    await tenant.call("PATCH", "set_package_active", "An.App", data={"package_active": "1"})
+    assert await shown() == ({}, ["2.0"])
     await tenant.call("DELETE", "delete_package", "An.App")
-    assert await shown() == {}
-
-
-async def test_changed_package_versions_are_shown_at_once(tenant: Api, elsewhere: Api) -> None:
-    async def shown() -> object:
-        """The versions or the error at the other gateway, requested twice so they are cached."""
-        before, now = [await elsewhere.call("GET", "get_package_versions", "An.App") for _ in range(2)]
-        assert before.body == now.body or now.status != 200
-        return [version["VERSION"] for version in now.body] if now.status == 200 else now.body["code"]
-
-    assert await shown() == "package_not_found"
-    await add_package(tenant, "An.App")
-    assert await shown() == []
-    versions = [await publish(tenant, "An.App", number) for number in ("1.0", "2.0")]
-    assert await shown() == ["2.0", "1.0"]
-    await tenant.call("DELETE", "delete_package_version", "An.App", data={"versions_uids": versions[1].uid})
-    assert await shown() == ["1.0"]
-    await tenant.call("DELETE", "delete_package", "An.App")
-    assert await shown() == "package_not_found"
+    assert await shown() == ({}, "package_not_found")
 
 
 ANSWERS: Mapping[str, Mapping[str, Any]] = {
@@ -224,27 +187,29 @@ async def test_a_cached_answer_costs_one_redis_call_and_no_service(
     monkeypatch.setattr("gateway.caching.package_responses.MAX_AGE", 60.0)
     monkeypatch.setattr("gateway.auth.directories.TENANT_MAX_AGE", 60.0)
     fellows = CountingServices()
-    async with serve_handler(fellows.answer) as address, open_redis(redis_url) as redis:
-        names = ("auth_service", "catalog_service", "upload_service", "client_registry")
-        async with run_gateway(services, redis_url, **{f"{name}_url": address for name in names}) as before:
-            api = at_gateway(tenant, before)
-            client = {"data": {"auth_token": "a token"}}
-            for _ in range(2):
-                assert (await api.call("GET", "test")).status == 200
-                whole = await api.anonymous().call("POST", "get_packages", **client)
-                version = await api.anonymous().call("POST", "client_version", **client)
-                assert (await api.call("GET", "get_package_versions", "An.App")).body == []
-            requests, ran = fellows.asked.copy(), await scripts(redis)
+    async with (
+        serve_handler(fellows.answer) as address,
+        open_redis(redis_url) as redis,
+        run_gateway(services, redis_url, **{f"{name}_url": address for name in SERVICES}) as before,
+    ):
+        api = at_gateway(tenant, before)
+        client = {"data": {"auth_token": "a token"}}
+        for _ in range(2):
+            assert (await api.call("GET", "test")).status == 200
+            whole = await api.anonymous().call("POST", "get_packages", **client)
+            version = await api.anonymous().call("POST", "client_version", **client)
+            assert (await api.call("GET", "get_package_versions", "An.App")).body == []
+        requests, ran = fellows.asked.copy(), await scripts(redis)
 
-            for _ in range(5):
-                assert (await api.call("GET", "test")).status == 200
-                assert (await api.call("GET", "get_package_versions", "An.App")).body == []
-                again = await api.anonymous().call("POST", "get_packages", **client)
-                known = await api.anonymous().call("POST", "get_packages", headers={"If-None-Match": ETAG}, **client)
-                assert (again.status, again.body, known.status, known.body) == (200, whole.body, 304, b"")
-                assert known.headers["ETag"] == again.headers["ETag"] == ETAG
+        for _ in range(5):
+            assert (await api.call("GET", "test")).status == 200
+            assert (await api.call("GET", "get_package_versions", "An.App")).body == []
+            again = await api.anonymous().call("POST", "get_packages", **client)
+            known = await api.anonymous().call("POST", "get_packages", headers={"If-None-Match": ETAG}, **client)
+            assert (again.status, again.body, known.status, known.body) == (200, whole.body, 304, b"")
+            assert known.headers["ETag"] == again.headers["ETag"] == ETAG
 
-            assert await scripts(redis) - ran == 20
+        assert await scripts(redis) - ran == 20
     assert version.body == {"Version": "1.2.3.4"}
     assert fellows.asked - requests == Counter()
     assert set(requests.values()) <= {1, 2}

@@ -44,12 +44,6 @@ async def test_the_audit_log_names_the_packages_of_a_form_with_an_invalid_flag(
     assert (entry["target"], entry["status"]) == ({"package_ids": "A.B"}, 400)
 
 
-async def test_a_flag_is_checked_without_packages_too(tenant: Api) -> None:
-    refused = await tenant.call("POST", "add_blacklist_entry", data={"group": "g", "allow_unknown": "maybe"})
-
-    assert (refused.status, refused.body["params"]["field"]) == (400, "allow_unknown")
-
-
 async def test_a_form_without_packages_names_none(tenant: Api) -> None:
     group = {"name": "Tools", "package_ids": "Not.There", "allow_unknown": "1"}
     group_id = (await tenant.call("POST", "add_blacklist_group", data=group)).body["group_id"]
@@ -88,15 +82,6 @@ async def test_a_form_may_have_settings_of_one_service(tenant: Api, form: dict[s
 
     after = await settings(tenant)
     assert {name for name in after if after[name] != before[name]} == form.keys()
-
-
-async def test_new_ring_rules_count_at_once(tenant: Api) -> None:
-    await tenant.call("PATCH", "edit_settings", data=POLICY)
-    assert (await settings(tenant))["ring_rules"] == []
-
-    await tenant.call("PATCH", "edit_settings", data={"ring_rules": BOTH["ring_rules"]})
-
-    assert (await settings(tenant))["ring_rules"] == [{"ring": "pilot", "network": "10.1.0.0/16"}]
 
 
 @pytest.mark.parametrize(

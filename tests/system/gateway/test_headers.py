@@ -2,8 +2,6 @@
 
 from collections.abc import Iterator
 from itertools import product
-from typing import Any
-from urllib.parse import urlsplit
 from uuid import uuid4
 
 from common.auth.internal_tokens import INTERNAL_TOKEN, REQUEST_ID, Caller, sign
@@ -13,15 +11,12 @@ from common.redis import TENANT_VERSION_HEADER
 from common.tenants import Tenant
 from gateway.forwarding.proxy import REQUEST_HEADERS
 from gateway.operations import OPERATIONS, is_value
-from tests.support.api import Answer
 from tests.support.factories import KEY, make_tenant
-from tests.support.system.gateways import at_gateway, run_gateway
 from tests.support.system.publishing import add_package, package_id, publish, send_chunk
-from tests.support.system.raw_http import send_raw
 from tests.support.system.safe_headers import check_no_injection
 from tests.support.system.seed import UNKNOWN, SeedData, segments, title
 from tests.support.system.services import Api, Services
-from tests.support.tables import every_cell, sampled
+from tests.support.tables import every_cell
 
 
 def forged() -> Iterator[tuple[str, str]]:
@@ -62,12 +57,12 @@ async def test_addresses_in_responses_have_the_host_of_the_request(tenant: Api) 
     assert answer.body["INSTALLER_URL"].startswith(f"{tenant.base_url}/download/")
 
 
-async def test_the_gateway_does_not_accept_an_internal_token(each: Api) -> None:
-    caller = Caller(Tenant(each.tenant_id)).as_administrator("admin", "x", ADMINISTRATOR)
+async def test_the_gateway_does_not_accept_an_internal_token(tenant: Api) -> None:
+    caller = Caller(Tenant(tenant.tenant_id)).as_administrator("admin", "x", ADMINISTRATOR)
     for row in OPERATIONS:
         token = {INTERNAL_TOKEN: sign(KEY, caller, service=row.service, operation=row.name)}
-        expected = await each.anonymous().call(row.method, *segments(row, UNKNOWN))
-        answer = await each.anonymous().call(row.method, *segments(row, UNKNOWN), headers=token)
+        expected = await tenant.anonymous().call(row.method, *segments(row, UNKNOWN))
+        answer = await tenant.anonymous().call(row.method, *segments(row, UNKNOWN), headers=token)
         assert answer.status == expected.status
 
 
@@ -81,18 +76,6 @@ async def test_forged_headers_do_not_bypass_allowed_networks(services: Services)
         assert (answer.status, answer.body["code"]) == (403, 403 if row.is_winget else "network_not_allowed")
 
 
-async def test_the_caller_is_the_hop_before_a_trusted_proxy(services: Services, redis_url: str, tenant: Api) -> None:
-    hops = {"X-Forwarded-For": "198.51.100.7, 203.0.113.9", "X-Forwarded-Host": "packages.example.com"}
-    hops["X-Forwarded-Proto"] = "https"
-    trusted: dict[str, Any] = {"trusted_proxies": "127.0.0.0/8"}
-    async with run_gateway(services, redis_url, **trusted) as address:
-        behind = at_gateway(tenant, address)
-        form = {"package_id": f"Behind.{tenant.tenant_id}", "package_name": "a", "package_publisher": "a"}
-        assert (await behind.call("POST", "add_package", data=form, headers=hops)).status == 200
-    entry = (await tenant.call("GET", "get_audit_log")).body[0]
-    assert entry["ip"] == "203.0.113.9"
-
-
 SPLITS = ("\nX-Injected: 1", "\rX-Injected: 1", "\0", "\x01", "\x7f")
 # Line breaks in addresses: escaped once, twice, overlong, and as characters that some programs truncate to CR and LF.
 BREAKS = ("%0d%0a", "%0a", "%250d%250a", "%c0%8d%c0%8a", "%e5%98%8d%e5%98%8a")
@@ -102,18 +85,13 @@ NAMES = ("before", "limit", "user", "operation", "expires", "signature", "next",
 NO_TEXT = ("\xff", "a\xc3", "\xed\xa0\x80", "\xc3\xa9", "\t", " ", "a\tb", "\x80" * 1000)
 
 
-async def send(api: Api, method: str, target: str, headers: dict[str, str] | None = None) -> Answer:
-    url = urlsplit(api.base_url)
-    return await send_raw(f"{url.scheme}://{url.netloc}", method, url.path + target, {**api.headers, **(headers or {})})
-
-
 async def test_no_part_of_an_address_becomes_a_header(owner: SeedData) -> None:
     with every_cell() as cell:
         for row, escaped in product(OPERATIONS, ESCAPED):
             for part in filter(is_value, row.parts):
                 with cell(title(row), part, escaped):
                     parts = {**owner.parts, part.strip("{}"): f"a{escaped}"}
-                    answer = await send(owner.api, row.method, "/".join(["", *segments(row, parts)]))
+                    answer = await owner.api.call_raw(row.method, "/".join([owner.api.path, *segments(row, parts)]))
                     check_no_injection(answer)
                     assert answer.status >= 400 or (row.is_winget and answer.status == 204)
 
@@ -121,18 +99,18 @@ async def test_no_part_of_an_address_becomes_a_header(owner: SeedData) -> None:
 async def test_no_query_becomes_a_header(owner: SeedData) -> None:
     with every_cell() as cell:
         for row in (row for row in OPERATIONS if row.method == "GET"):
-            path = "/".join(["", *segments(row, owner.parts)])
+            path = "/".join([owner.api.path, *segments(row, owner.parts)])
             for escaped in (*ESCAPED, "\xff", "%ff", "%", "%zz", "#", "?", "<>\"'"):
                 with cell(row.path, escaped):
                     query = "&".join(f"{name}=a{escaped}" for name in NAMES)
-                    check_no_injection(await send(owner.api, "GET", f"{path}?{query}"))
+                    check_no_injection(await owner.api.call_raw("GET", f"{path}?{query}"))
             with cell(row.path, "name"):
-                check_no_injection(await send(owner.api, "GET", f"{path}?x\xff=a"))
+                check_no_injection(await owner.api.call_raw("GET", f"{path}?x\xff=a"))
 
 
 async def test_a_query_with_an_escaped_line_break_reaches_the_operation(tenant: Api) -> None:
     query = "&".join(f"{name}=a{ESCAPED[0]}" for name in NAMES)
-    assert (await send(tenant, "GET", f"/get_users?{query}")).status == 200
+    assert (await tenant.call_raw("GET", f"{tenant.path}/get_users?{query}")).status == 200
 
 
 async def test_a_header_has_only_one_line(tenant: Api) -> None:
@@ -140,24 +118,23 @@ async def test_a_header_has_only_one_line(tenant: Api) -> None:
         for header in HEADERS:
             for split in SPLITS:
                 with cell(header, repr(split)):
-                    answer = await send(tenant, "GET", "/get_users", {header: f"a{split}"})
+                    answer = await tenant.call_raw("GET", f"{tenant.path}/get_users", {header: f"a{split}"})
                     check_no_injection(answer)
                     # llhttp accepts the delete character, and rejects all line breaks.
                     assert answer.status == 400 or split == "\x7f"
 
 
-@sampled(7)
-async def test_a_header_with_invalid_text_is_no_server_error(every: int, tenant: Api) -> None:
+async def test_a_header_with_invalid_text_is_no_server_error(tenant: Api) -> None:
     paths = ("/get_users", "/upload_package_version", "/get_audit_log")
     with every_cell() as cell:
-        for header, value, path in [*product(HEADERS, NO_TEXT, paths)][::every]:
+        for header, value, path in [*product(HEADERS, NO_TEXT, paths)][::4]:
             with cell(path, header, repr(value[:4])):
-                check_no_injection(await send(tenant, "GET", path, {header: value}))
+                check_no_injection(await tenant.call_raw("GET", f"{tenant.path}{path}", {header: value}))
 
 
 async def test_invalid_bytes_of_a_header_are_not_dropped(tenant: Api) -> None:
     transfer = uuid4().hex
     await send_chunk(tenant, transfer, b"0123456789", 0, 5)
     for value, status in {transfer: 200, f"{transfer}\xff": 400, f"\x80{transfer}": 400}.items():
-        answer = await send(tenant, "GET", "/upload_package_version", {"X-File-ID": value})
+        answer = await tenant.call_raw("GET", f"{tenant.path}/upload_package_version", {"X-File-ID": value})
         assert answer.status == status, value

@@ -15,11 +15,11 @@ from yarl import URL
 from common.auth.internal_tokens import Deployment
 from common.http.middleware import REQUEST_IDS
 from tests.support.api import Answer, read_answer
-from tests.support.factories import make_tenant
 from tests.support.system.gateways import at_gateway, run_gateway
 from tests.support.system.problems import MEMBERS, check_problem
 from tests.support.system.publishing import INSTALLER, add_package, package_id, publish, send_chunk, upload, version_of
 from tests.support.system.raw_http import read_raw, send_raw
+from tests.support.system.safe_headers import check_safe
 from tests.support.system.services import SINGLE_TENANT, Api, Services
 from tests.support.system.stub_service import serve_handler
 from tests.support.tables import every_cell
@@ -107,27 +107,12 @@ async def test_every_error_is_a_problem(either: Api) -> None:
                 check_problem(await request(either), status, code)
 
 
-async def test_a_full_storage_is_a_problem(services: Services) -> None:
-    api = await services.tenant(storage_quota=10)
-
+async def test_a_limit_of_the_tenant_is_a_problem(services: Services) -> None:
+    api = await services.tenant(storage_quota=10, max_clients=0)
     check_problem(await send_chunk(api, uuid4().hex, b"0" * 11, 0, 11), 407, "storage_exceeded")
-
-
-async def test_a_client_above_the_limit_is_a_problem(services: Services) -> None:
-    api = await services.tenant(max_clients=0)
-
-    answer = await api.call("POST", "add_client", data={"client_name": "pc-1"})
-
-    check_problem(answer, 403, "client_limit_exceeded")
-
-
-async def test_a_forbidden_network_is_a_problem(services: Services, tenant: Api) -> None:
-    closed = make_tenant(allowed_networks=("192.0.2.1",))
-    await services.operator.tenants.create(closed)
-
-    answer = await services.api(closed.tenant_id).call("GET", "test", headers=tenant.headers)
-
-    check_problem(answer, 403, "network_not_allowed")
+    check_problem(await api.call("POST", "add_client", data={"client_name": "pc-1"}), 403, "client_limit_exceeded")
+    await services.operator.tenants.edit(api.tenant_id, {"allowed_networks": ("192.0.2.1",)})
+    check_problem(await api.call("GET", "test"), 403, "network_not_allowed")
 
 
 async def test_an_unknown_address_is_a_problem(services: Services) -> None:
@@ -140,16 +125,6 @@ async def test_an_unknown_address_is_a_problem(services: Services) -> None:
                     check_problem(answer, 404, "operation_not_found")
 
 
-async def test_an_unknown_tenant_is_a_problem(services: Services) -> None:
-    check_problem(await services.api("nobody").call("GET", "test"), 404, "tenant_not_found")
-
-
-async def test_a_range_beyond_the_file_reports_its_length(tenant: Api) -> None:
-    answer = await _download(tenant, {"Range": "bytes=10-"})
-
-    assert answer.headers["Content-Range"] == "bytes */10"
-
-
 async def test_an_error_to_head_has_the_id_and_no_body(either: Api) -> None:
     for operation in ("test", "nothing", "download"):
         answer = await either.anonymous().call("HEAD", operation)
@@ -157,15 +132,6 @@ async def test_an_error_to_head_has_the_id_and_no_body(either: Api) -> None:
         assert answer.status >= 400
         assert REQUEST_IDS.fullmatch(answer.headers["X-Request-Id"])
         assert not answer.body
-
-
-async def test_a_caller_cannot_choose_the_request_id(tenant: Api) -> None:
-    mine = "ab" * 16
-    headers = {"X-Request-Id": mine, "X-Internal-Request-Id": mine}
-    ids = {(await tenant.call("GET", "get_users", headers=headers)).headers["X-Request-Id"] for _ in range(3)}
-
-    assert len(ids) == 3
-    assert mine not in ids
 
 
 MALFORMED = {
@@ -193,7 +159,7 @@ async def test_an_invalid_request_is_a_problem(services: Services) -> None:
                     writer.close()
                     await writer.wait_closed()
                 check_problem(answer, 400, "invalid_request")
-                assert answer.headers["Server"] == "pkgrepo"
+                check_safe(answer)
 
 
 @pytest.mark.parametrize("away", [{"auth_service_url": NOWHERE}, {"redis_url": "redis://127.0.0.1:1/0"}], ids=str)

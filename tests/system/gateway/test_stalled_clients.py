@@ -10,12 +10,12 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 import pytest
-from aiohttp import ClientSession, TCPConnector, web
+from aiohttp import web
 
 from common.http.connection_limits import LimitedConnection
 from tests.support.servers.certificates import make_certificate
 from tests.support.system.publishing import add_package, package_id, publish, version_of
-from tests.support.system.raw_http import read_slowly, shrink_send_buffer
+from tests.support.system.raw_http import shrink_send_buffer
 from tests.support.system.services import Api
 from tests.support.system.stub_service import serve_handler
 
@@ -136,21 +136,6 @@ async def test_an_idle_connection_may_outlast_the_header_timeout(tenant: Api, mo
         writer.close()
 
 
-@pytest.mark.full
-async def test_connections_with_endless_bodies_are_closed(tenant: Api, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("common.http.bodies.TIMEOUT", 0.5)
-    token = f"Authorization: {tenant.headers['Authorization']}"
-    form, parts = "application/x-www-form-urlencoded", "multipart/form-data; boundary=x"
-    slow = []
-    # The body is read before authentication, before the call of a service, during the call, or never.
-    for word, kind in {"login": form, "add_package": form, "upload_package_version": parts, "nothing": form}.items():
-        head = f"POST /{tenant.tenant_id}/{word} HTTP/1.1\r\nHost: x\r\n{token}\r\nContent-Type: {kind}\r\n"
-        head += f"X-File-ID: {word}\r\nContent-Range: bytes 0-1999/2000\r\nContent-Length: 2000\r\n\r\n"
-        slow += [asyncio.ensure_future(send_bytewise(tenant, head.encode(), b"a")) for _ in range(10)]
-    await check_served(tenant)
-    await asyncio.gather(*slow)
-
-
 @pytest.mark.parametrize("tls", [False, True], ids=["plain", "tls"])
 async def test_an_unread_response_is_aborted(tls: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("common.http.connection_limits.READ_TIMEOUT", 0.2)
@@ -177,49 +162,6 @@ async def test_an_unread_response_is_aborted(tls: bool, tmp_path: Path, monkeypa
         async with asyncio.timeout(SOON):
             await given_up.wait()
         writer.transport.abort()
-
-
-async def test_a_long_response_over_tls_arrives_whole(tmp_path: Path) -> None:
-    certificate, size = make_certificate(tmp_path, "127.0.0.1"), 8 << 20
-    server = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    server.load_cert_chain(certificate)
-
-    async def long(request: web.Request) -> web.StreamResponse:
-        response = web.StreamResponse()
-        await response.prepare(request)
-        for _ in range(size >> 16):
-            await response.write(bytes(64 << 10))
-        return response
-
-    trust = ssl.create_default_context(cafile=certificate)
-    async with (
-        serve_handler(long, server) as address,
-        ClientSession(connector=TCPConnector(ssl=trust)) as session,
-        asyncio.timeout(SOON),
-        session.get(address) as answer,
-    ):
-        assert len(await answer.read()) == size
-
-
-@pytest.mark.full
-@pytest.mark.parametrize("whole", [True, False])
-async def test_a_slow_steady_reader_gets_the_whole_response(whole: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("common.http.connection_limits.READ_TIMEOUT", 3.0)
-    monkeypatch.setattr("common.http.connection_limits.READ_PROGRESS", 1)
-    size, slices = 4 << 20, 4
-
-    async def large(request: web.Request) -> web.StreamResponse:
-        shrink_send_buffer(request)
-        if whole:
-            return web.Response(body=bytes(size))
-        response = web.StreamResponse()
-        await response.prepare(request)
-        for _ in range(slices):
-            await response.write(bytes(size // slices))
-        return response
-
-    async with serve_handler(large) as address, asyncio.timeout(60):
-        assert len(await read_slowly(address, pause=0.1)) > size  # for twice as long as `READ_TIMEOUT`
 
 
 async def test_a_short_unread_response_is_aborted(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -74,10 +74,21 @@ async def start_fetch(work: list[asyncio.Task[int]]) -> list[asyncio.Task[int]]:
     return work
 
 
-async def test_a_value_is_valid_while_the_version_stays(clock: Clock, service: Service) -> None:
-    cache = cache_of_ten()
-    values = [await cache.get_or_fetch("key", version, service.answer) for version in ("", "", "a", "a", "", "")]
-    assert values == [1, 1, 2, 2, 3, 3]
+@pytest.mark.parametrize(
+    ("without_version", "versions", "expected"),
+    [
+        (False, ["", "", "a", "a", "", ""], [1, 1, 2, 2, 3, 3]),
+        (False, ["a", None, None, "a"], [1, 2, 3, 1]),
+        (True, ["a", None, None, "a", "b", None], [1, 1, 1, 1, 2, 2]),
+        (True, [None, None, "a", "a"], [1, 1, 2, 2]),
+    ],
+)
+async def test_a_value_is_valid_while_the_version_stays(
+    clock: Clock, service: Service, without_version: bool, versions: list[str | None], expected: list[int]
+) -> None:
+    cache: ResponseCache[str, int] = ResponseCache(max_age=30, limit=10, without_version=without_version)
+    assert [await cache.get_or_fetch("key", version, service.answer) for version in versions] == expected
+    assert await cache.get_or_fetch("another key", versions[-1], service.answer) == max(expected) + 1
 
 
 async def test_the_maximum_age_counts_from_the_start_of_the_fetch(clock: Clock, service: Service) -> None:
@@ -89,22 +100,6 @@ async def test_the_maximum_age_counts_from_the_start_of_the_fetch(clock: Clock, 
     assert (await asking, await cache.get_or_fetch("key", "a", service.answer)) == (1, 1)
     clock.now += 1
     assert await cache.get_or_fetch("key", "a", service.answer) == 2
-
-
-async def test_each_key_has_its_own_value(clock: Clock, service: Service) -> None:
-    cache = cache_of_ten()
-    assert [await cache.get_or_fetch(key, "a", service.answer) for key in ("one", "other", "one", "other")] == [
-        1,
-        2,
-        1,
-        2,
-    ]
-
-
-async def test_without_a_version_nothing_is_cached(clock: Clock, service: Service) -> None:
-    cache = cache_of_ten()
-    values = [await cache.get_or_fetch("key", version, service.answer) for version in ("a", None, None, "a")]
-    assert values == [1, 2, 3, 1]
 
 
 async def test_concurrent_fetches_of_a_key_and_version_share_one_request(clock: Clock, service: Service) -> None:

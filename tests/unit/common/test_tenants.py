@@ -14,13 +14,11 @@ def test_a_tenant_id_is_lower_case_letters_digits_and_two_marks(text: str) -> No
     assert is_tenant_id(text)
 
 
-@each("text", ["", "Acme", "-acme", "_acme", "a" * 64, "ac.me", "ac/me", "..", "acme\n", "ácme", "²"])
-def test_an_invalid_tenant_id_is_refused(text: str) -> None:
-    assert not is_tenant_id(text)
+INVALID_IDS = ["", "Acme", "-acme", "_acme", "a" * 64, "ac.me", "ac/me", "..", "acme\n", "ácme", "²"]
 
 
-@each("text", sorted(RESERVED))
-def test_the_first_parts_of_other_paths_are_no_tenant_ids(text: str) -> None:
+@each("text", [*INVALID_IDS, *sorted(RESERVED)])
+def test_invalid_tenant_ids_and_the_first_parts_of_other_paths_are_refused(text: str) -> None:
     assert not is_tenant_id(text)
 
 
@@ -80,53 +78,29 @@ def test_an_invalid_network_is_refused(text: str) -> None:
 
 
 @each(
-    ("network", "address"),
+    ("network", "inside", "outside"),
     [
-        ("192.0.2.7", "192.0.2.7"),
-        ("192.0.2.0/24", "192.0.2.255"),
-        ("192.0.2.1-192.0.2.9", "192.0.2.1"),
-        ("192.0.2.1-192.0.2.9", "192.0.2.5"),
-        ("192.0.2.1-192.0.2.9", "192.0.2.9"),
-        ("0.0.0.0/0", "203.0.113.1"),
-        ("2001:db8::/32", "2001:db8:ffff::1"),
-        ("2001:db8::1-2001:db8::ff", "2001:db8::80"),
-        ("192.0.2.0/24", "::ffff:192.0.2.7"),
-        ("::ffff:192.0.2.0/120", "192.0.2.7"),
-        ("::ffff:192.0.2.0/120", "::ffff:192.0.2.7"),
-        ("fe80::/10", "fe80::1%eth0"),
+        ("192.0.2.7", ["192.0.2.7"], ["192.0.2.8"]),
+        ("192.0.2.0/24", ["192.0.2.255", "::ffff:192.0.2.7"], ["192.0.3.0", "::ffff:192.0.3.7"]),
+        ("192.0.2.1-192.0.2.9", ["192.0.2.1", "192.0.2.5", "192.0.2.9"], ["192.0.2.0", "192.0.2.10"]),
+        ("0.0.0.0/0", ["203.0.113.1"], ["2001:db8::1"]),
+        ("::/0", ["2001:db8::1"], ["192.0.2.1"]),
+        ("2001:db8::/32", ["2001:db8:ffff::1"], ["2001:db9::1"]),
+        ("2001:db8::1-2001:db8::ff", ["2001:db8::80"], ["2001:db8::100"]),
+        ("::ffff:192.0.2.0/120", ["192.0.2.7", "::ffff:192.0.2.7"], ["192.0.3.7"]),
+        ("fe80::/10", ["fe80::1%eth0"], ["fec0::1"]),
     ],
 )
-def test_a_network_contains_an_address(network: str, address: str) -> None:
-    assert contains((parse_network("network", network),), ip_address(address))
+def test_a_network_contains_its_addresses_only(network: str, inside: list[str], outside: list[str]) -> None:
+    networks = ("198.51.100.1", parse_network("network", network))
+    assert [text for text in (*inside, *outside) if contains(networks, ip_address(text))] == inside
 
 
 @each(
-    ("network", "address"),
-    [
-        ("192.0.2.7", "192.0.2.8"),
-        ("192.0.2.0/24", "192.0.3.0"),
-        ("192.0.2.1-192.0.2.9", "192.0.2.0"),
-        ("192.0.2.1-192.0.2.9", "192.0.2.10"),
-        ("0.0.0.0/0", "2001:db8::1"),
-        ("::/0", "192.0.2.1"),
-        ("2001:db8::1-2001:db8::ff", "2001:db8::100"),
-        ("192.0.2.0/24", "::ffff:192.0.3.7"),
-    ],
+    ("networks", "address", "is_allowed"),
+    [((), "203.0.113.1", True), (("192.0.2.0/24",), "192.0.2.1", True), (("192.0.2.0/24",), "203.0.113.1", False)],
 )
-def test_a_network_does_not_contain_an_address_outside(network: str, address: str) -> None:
-    assert not contains((parse_network("network", network),), ip_address(address))
-
-
-def test_a_list_contains_the_addresses_of_its_items() -> None:
-    assert contains(("198.51.100.1", "192.0.2.0/24"), ip_address("192.0.2.7"))
-
-
-def test_a_tenant_without_networks_allows_every_address() -> None:
-    assert Tenant("acme").allows(ip_address("203.0.113.1"))
-
-
-def test_a_tenant_with_networks_allows_no_other_address() -> None:
-    tenant = Tenant("acme", allowed_networks=("192.0.2.0/24",))
-
-    assert tenant.allows(ip_address("192.0.2.1"))
-    assert not tenant.allows(ip_address("203.0.113.1"))
+def test_a_tenant_with_networks_allows_no_other_address(
+    networks: tuple[str, ...], address: str, is_allowed: bool
+) -> None:
+    assert Tenant("acme", allowed_networks=networks).allows(ip_address(address)) is is_allowed

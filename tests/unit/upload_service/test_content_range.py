@@ -109,12 +109,6 @@ def test_a_content_range_lies_inside_its_file_or_is_refused(start: int, end: int
         assert span.is_last == (end == total - 1)
 
 
-@given(st.text())
-def test_any_text_is_a_content_range_or_is_refused(text: str) -> None:
-    with pytest.raises(InvalidRequest):
-        ContentRange.parse([text])
-
-
 @each("suffix", SUFFIXES)
 def test_a_stored_file_is_known_by_its_name(suffix: str) -> None:
     assert parse_server_filename(NAME + suffix) == NAME + suffix

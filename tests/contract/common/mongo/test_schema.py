@@ -96,20 +96,14 @@ async def test_migrations_run_in_order_and_indexes_are_created_after_them(
     ]
 
 
-async def test_a_current_database_is_not_changed(database: MongoDatabase, steps: Steps) -> None:
-    await fill(database)
-    await migrate(database, steps.schema)
-    await migrate(database, steps.schema)
-    assert steps.begun == ["measure", "double"]
-    await migrate_again(database, steps.schema, 0)
-    assert await sizes(database) == [0, 2, 4, 6, 8, 10, 12]
-
-
 async def test_only_new_migrations_run(database: MongoDatabase, steps: Steps) -> None:
     await fill(database)
     await migrate(database, Schema(steps.schema.migrations[:1], {}))
-    await migrate(database, steps.schema)
+    for _ in range(2):
+        await migrate(database, steps.schema)
     assert steps.begun == ["measure", "double"]
+    await migrate_again(database, steps.schema, 0)
+    assert await sizes(database) == [0, 2, 4, 6, 8, 10, 12]
 
 
 async def test_a_migration_interrupted_after_any_batch_continues(

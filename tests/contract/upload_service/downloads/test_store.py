@@ -34,9 +34,4 @@ async def test_counts_are_of_exactly_so_many_days(store: MongoDownloadStore, day
     expected = {day: 2 * (ago + 1) for ago, day in enumerate(DAYS[:days])}
     assert await store.counts("acme", days, NOW) == {"v1": expected}
     assert await store.counts("acme", days, NOW, ["v1"]) == {"v1": expected}
-
-
-@each("days", [1, 2, 3])
-async def test_totals_are_of_exactly_so_many_days(store: MongoDownloadStore, days: int) -> None:
-    expected = {day: 2 * (ago + 1) for ago, day in enumerate(DAYS[:days])}
     assert await store.totals("acme", days, NOW, 10) == (expected, {"v1": sum(expected.values())})

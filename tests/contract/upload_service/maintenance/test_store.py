@@ -57,20 +57,6 @@ async def age(database: MongoDatabase, upload: Upload, **ages: float) -> None:
     await database["uploads"].update_one({"upload_id": upload.upload_id}, [{"$set": earlier}])
 
 
-async def test_an_intact_file_is_read_again_later(store: MongoScrubStore, database: MongoDatabase) -> None:
-    upload = await complete(database)
-    assert await store.queue.lease() is None
-    await age(database, upload, days=7)
-    lease = await store.queue.lease()
-    assert lease is not None
-    assert await store.mark_intact(lease.record)
-    await store.read_again(lease, Damage.NONE)
-    await age(database, upload, days=6.9)
-    assert await store.queue.lease() is None
-    await age(database, upload, days=0.1)
-    assert await store.queue.lease() is not None
-
-
 @pytest.mark.parametrize("status", [Status.OPEN, Status.DELETING])
 async def test_open_and_deleting_uploads_are_not_scrubbed(
     store: MongoScrubStore, database: MongoDatabase, status: Status
@@ -81,14 +67,19 @@ async def test_open_and_deleting_uploads_are_not_scrubbed(
     assert await store.queue.lease() is None
 
 
-async def test_a_damaged_file_is_read_again_within_the_hour(store: MongoScrubStore, database: MongoDatabase) -> None:
+@pytest.mark.parametrize(("damage", "minutes"), [(Damage.NONE, 7 * 24 * 60), (Damage.ALTERED, 60)])
+async def test_an_intact_file_is_read_again_after_a_week_and_a_damaged_one_within_the_hour(
+    store: MongoScrubStore, database: MongoDatabase, damage: Damage, minutes: int
+) -> None:
     upload = await complete(database)
+    assert await store.queue.lease() is None
     await age(database, upload, days=7)
     lease = await store.queue.lease()
     assert lease is not None
-    assert await store.mark_damaged(lease.record, Damage.ALTERED)
-    await store.read_again(lease, Damage.ALTERED)
-    await age(database, upload, minutes=59)
+    assert await (store.mark_damaged(lease.record, damage) if damage else store.mark_intact(lease.record))
+    assert await store.queue.lease() is None
+    await store.read_again(lease, damage)
+    await age(database, upload, minutes=minutes - 1)
     assert await store.queue.lease() is None
     await age(database, upload, minutes=1)
     assert await store.queue.lease() is not None
@@ -113,17 +104,6 @@ async def test_a_file_that_an_operator_or_a_move_found_damaged_is_read_again_soo
         assert await store.queue.lease(tenant_id=upload.tenant_id) is None
 
 
-async def test_no_other_replica_leases_a_file_whose_damage_was_just_found(
-    store: MongoScrubStore, database: MongoDatabase
-) -> None:
-    upload = await complete(database)
-    await age(database, upload, days=7)
-    lease = await store.queue.lease()
-    assert lease is not None
-    assert await store.mark_damaged(lease.record, Damage.ALTERED)
-    assert await store.queue.lease() is None
-
-
 async def test_a_scrub_with_nothing_due_scans_no_record(mongo_url: str, database: MongoDatabase) -> None:
     for _ in range(20):
         await complete(database)
@@ -131,11 +111,10 @@ async def test_a_scrub_with_nothing_due_scans_no_record(mongo_url: str, database
     client: AsyncIOMotorClient[dict[str, Any]] = AsyncIOMotorClient(mongo_url, event_listeners=[recorded])
     await MongoScrubStore(client[database.name], WEEK).queue.lease()
     client.close()
-    assert len(recorded.commands) == 1
-    for command in recorded.commands:
-        query = {key: command[key] for key in ("findAndModify", "query", "sort", "update")}
-        plan = await database.command("explain", query)
-        assert plan["executionStats"]["totalDocsExamined"] == 0
+    (command,) = recorded.commands
+    query = {key: command[key] for key in ("findAndModify", "query", "sort", "update")}
+    plan = await database.command("explain", query)
+    assert plan["executionStats"]["totalDocsExamined"] == 0
 
 
 async def test_damage_is_listed_with_the_time_it_was_first_found(
@@ -150,13 +129,8 @@ async def test_damage_is_listed_with_the_time_it_was_first_found(
     assert (first.server_filename, first.version_uid, first.damage) == (upload.server_filename, "", Damage.MISSING)
     assert second == replace(first, damage=Damage.ALTERED)
     assert (await MongoQuotaStore(database).usage("acme")).damaged == 1
-    assert await store.mark_intact(other)
-
-
-async def test_a_restored_file_is_unmarked_by_the_scrub(store: MongoScrubStore, database: MongoDatabase) -> None:
-    upload = await complete(database)
-    await store.mark_damaged(upload, Damage.ALTERED)
-    assert await store.mark_intact(upload)
+    for intact in (upload, other):
+        assert await store.mark_intact(intact)
     assert await store.damaged_installers("acme") == []
     assert (await MongoQuotaStore(database).usage("acme")).damaged == 0
 
@@ -197,16 +171,12 @@ async def test_names_and_uploads_are_known_in_their_own_tenant_only(database: Mo
     assert [stored.upload_id for stored in uploads] == [upload.upload_id]
 
 
-async def test_the_storage_id_is_created_once(database: MongoDatabase) -> None:
+async def test_the_index_of_files_knows_its_storages(database: MongoDatabase) -> None:
     file_index = MongoFileIndex(database)
     assert await file_index.storage_id() is None
-    storage_ids = await asyncio.gather(*(file_index.create_storage_id() for _ in range(10)))
-    assert set(storage_ids) == {await file_index.storage_id()}
-
-
-async def test_has_files_at_finds_the_records_of_a_storage(database: MongoDatabase) -> None:
-    file_index = MongoFileIndex(database)
     assert not await file_index.has_files_at(StorageKind.FOLDER)
     await complete(database)
     assert await file_index.has_files_at(StorageKind.FOLDER)
     assert not await file_index.has_files_at(StorageKind.S3)
+    storage_ids = await asyncio.gather(*(file_index.create_storage_id() for _ in range(10)))
+    assert set(storage_ids) == {await file_index.storage_id()}

@@ -1,18 +1,27 @@
 """The records of moves: one mover leases a file, and only the current holder changes records."""
 
+from collections.abc import AsyncIterator
+from pathlib import Path
 from typing import Any
 
+import pytest
 from motor.motor_asyncio import AsyncIOMotorClient
 
 from common.work import Lease
-from tests.support.databases import RecordedCommands
-from tests.support.services.storage_pair import StoragePair, storages
+from tests.support.databases import RecordedCommands, own_database
+from tests.support.servers.object_storage import ObjectServer
+from tests.support.services.storage_pair import StoragePair, make_storage_pair
 from tests.support.services.tenant_first import TenantFilterCheck
 from upload_service.model import Damage, Status, StorageKind
 from upload_service.storage.store import MongoMoveStore, Move
+from upload_service.store import INDEXES
 from upload_service.uploads.claims import Collector
 
-__all__ = ["storages"]
+
+@pytest.fixture
+async def storages(mongo_url: str, tmp_path: Path, object_server: ObjectServer) -> AsyncIterator[StoragePair]:
+    async with own_database(mongo_url, indexes=INDEXES) as database:
+        yield make_storage_pair(database, tmp_path, object_server)
 
 
 async def leased(store: MongoMoveStore, home: StorageKind = StorageKind.FOLDER) -> Lease[Move]:
@@ -33,6 +42,7 @@ async def test_a_holder_of_an_expired_move_lease_changes_nothing(storages: Stora
     await storages.store.clear_previous(stale)
     await storages.store.mark_damaged(stale, Damage.ALTERED)
     assert await storages.record(upload) == before
+    await storages.store.make_due([StorageKind.FOLDER])  # It is due already.
     assert await storages.store.renew(current)
     assert await storages.store.set_storage(current, StorageKind.S3)
 
@@ -50,27 +60,18 @@ async def test_a_move_whose_copy_was_not_removed_stays_due(storages: StoragePair
     assert (await leased(storages.store, StorageKind.S3)).record.previous is None
 
 
-async def test_a_file_that_waits_for_its_move_is_not_made_due_again(storages: StoragePair) -> None:
-    await storages.add_installer()
-    lease = await leased(storages.store)
-    await storages.store.make_due([StorageKind.FOLDER])
-    assert await storages.store.renew(lease)
-
-
-async def test_remaining_omits_damaged_files(storages: StoragePair) -> None:
-    for content in (b"abc", b"defgh"):
-        await storages.add_installer(content)
+async def test_remaining_omits_damaged_files_and_those_that_cannot_be_moved(storages: StoragePair) -> None:
+    failed, other = await storages.add_installer(b"abc"), await storages.add_installer(b"defgh")
     await storages.add_installer(damage=Damage.ALTERED)
     await storages.add_installer(status=Status.DELETING)
-    await storages.add_installer(storage=StorageKind.S3)
-    assert await storages.store.remaining(StorageKind.FOLDER) == (2, 8)
-    assert await storages.store.count(StorageKind.FOLDER) == 3
-
-
-async def test_remaining_can_omit_files_that_cannot_be_moved(storages: StoragePair) -> None:
-    failed, other = await storages.add_installer(b"abc"), await storages.add_installer(b"defgh")
-    assert await storages.store.remaining(StorageKind.FOLDER, [failed.upload_id]) == (1, 5)
-    assert await storages.store.remaining(StorageKind.FOLDER, [failed.upload_id, other.upload_id]) == (0, 0)
+    in_bucket = await storages.add_installer(storage=StorageKind.S3)
+    store, folder = storages.store, StorageKind.FOLDER
+    assert await store.remaining(folder) == (2, 8)
+    assert await store.remaining(folder, [failed.upload_id]) == (1, 5)
+    assert await store.remaining(folder, [failed.upload_id, other.upload_id]) == (0, 0)
+    assert await store.count(folder) == 3
+    assert not await store.has_any(failed.tenant_id, StorageKind.S3)
+    assert await store.has_any(in_bucket.tenant_id, StorageKind.S3)
 
 
 async def test_counting_all_files_may_take_minutes(mongo_url: str, storages: StoragePair) -> None:
@@ -84,12 +85,6 @@ async def test_counting_all_files_may_take_minutes(mongo_url: str, storages: Sto
     client.close()
     assert len(recorded.commands) == 2
     assert min(command["maxTimeMS"] for command in recorded.commands) > 60_000
-
-
-async def test_has_any_finds_the_tenants_files_in_a_storage(storages: StoragePair) -> None:
-    in_folder, in_bucket = await storages.add_installer(), await storages.add_installer(storage=StorageKind.S3)
-    assert not await storages.store.has_any(in_folder.tenant_id, StorageKind.S3)
-    assert await storages.store.has_any(in_bucket.tenant_id, StorageKind.S3)
 
 
 async def test_every_query_of_one_file_begins_with_its_tenant(mongo_url: str, storages: StoragePair) -> None:

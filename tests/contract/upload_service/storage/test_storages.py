@@ -55,7 +55,9 @@ async def files_of(home: InstallerStorage) -> dict[tuple[str, str], StoredFile]:
 
 @pytest.mark.parametrize("content", [b"x", SMALL, LARGE], ids=["a byte", "small", "large"])
 async def test_a_file_is_read_as_it_was_put(home: InstallerStorage, tmp_path: Path, content: bytes) -> None:
-    upload = await put(home, tmp_path, content)
+    """Also if several processes put it at once."""
+    upload = make_upload()
+    await asyncio.gather(*(put(home, tmp_path, content, upload) for _ in range(3)))
     assert await home.size(upload) == len(content)
     assert b"".join(await content_of(home, upload, 0, len(content))) == content
 
@@ -66,6 +68,7 @@ async def test_a_read_returns_the_requested_bytes(home: InstallerStorage, tmp_pa
         blocks = await content_of(home, upload, start, length)
         assert b"".join(blocks) == LARGE[start : start + length], (start, length)
         assert max(map(len, blocks)) <= 1 << 20
+    assert await content_of(home, upload, 0, 0) == []
 
 
 @each(
@@ -77,11 +80,6 @@ async def test_a_name_with_a_path_is_refused(home: InstallerStorage, tmp_path: P
     tenant_id, server_filename = names
     with pytest.raises(ValueError, match="not one plain name"):
         await home.put(Upload(tenant_id, "f", "1" * 32, 10, server_filename=server_filename), tmp_path / "source")
-
-
-async def test_reading_no_bytes_returns_no_block(home: InstallerStorage, tmp_path: Path) -> None:
-    upload = await put(home, tmp_path)
-    assert await content_of(home, upload, 0, 0) == []
 
 
 @pytest.mark.parametrize("content", [SMALL, LARGE], ids=["small", "large"])
@@ -99,20 +97,6 @@ async def test_a_put_of_a_stored_file_needs_no_source(home: InstallerStorage, tm
         await home.put(make_upload(), tmp_path / "gone")
 
 
-@pytest.mark.parametrize("content", [SMALL, LARGE], ids=["small", "large"])
-async def test_concurrent_puts_of_a_file_store_it_whole(home: InstallerStorage, tmp_path: Path, content: bytes) -> None:
-    upload = make_upload()
-    await asyncio.gather(*(put(home, tmp_path, content, upload) for _ in range(3)))
-    assert b"".join(await content_of(home, upload, 0, len(content))) == content
-
-
-async def test_a_missing_file_has_no_size_and_cannot_be_read(home: InstallerStorage, tmp_path: Path) -> None:
-    await put(home, tmp_path)
-    assert await home.size(make_upload()) is None
-    with pytest.raises(InstallerMissing):
-        await content_of(home, make_upload(), 0, 10)
-
-
 async def test_an_abandoned_read_blocks_no_other(home: InstallerStorage, tmp_path: Path) -> None:
     upload = await put(home, tmp_path, LARGE)
     for _ in range(20):
@@ -124,16 +108,13 @@ async def test_an_abandoned_read_blocks_no_other(home: InstallerStorage, tmp_pat
 
 async def test_a_removed_file_is_gone_and_may_be_removed_again(home: InstallerStorage, tmp_path: Path) -> None:
     upload, other = await put(home, tmp_path), await put(home, tmp_path)
-    for _ in range(2):
-        await home.remove(upload)
+    incomplete = Upload(upload.tenant_id, "f", uuid4().hex, 10)
+    for removed in (upload, upload, incomplete):
+        await home.remove(removed)
     assert await home.size(upload) is None
+    with pytest.raises(InstallerMissing):
+        await content_of(home, upload, 0, 10)
     assert await home.size(other) == len(SMALL)
-
-
-async def test_removing_an_incomplete_upload_removes_nothing(home: InstallerStorage, tmp_path: Path) -> None:
-    stored = await put(home, tmp_path)
-    await home.remove(Upload(stored.tenant_id, "f", uuid4().hex, 10))
-    assert await home.size(stored) == len(SMALL)
 
 
 async def test_all_files_are_listed_with_their_age(home: InstallerStorage, tmp_path: Path) -> None:

@@ -184,7 +184,7 @@ async def test_a_condition_is_no_database_expression(auth: Auth, caller: Caller,
 )
 async def test_entries_meet_every_condition(auth: Auth, query: dict[str, str], expected: list[int]) -> None:
     caller = make_caller()
-    entries = [("ada", "add_user", 201), ("ada", "login", 200), ("bob", "add_user", 401), ("bob", "login", 500)]
+    entries = [("ada", "add_user", 201), ("ada", "login", 200), ("bob", "add_user", 400), ("bob", "login", 500)]
     for day, (user, operation, status) in enumerate(entries, start=1):
         at = f"2026-01-0{day}T12:00:00+00:00"
         await record(auth, caller, operation, user=user, status=status, at=at)

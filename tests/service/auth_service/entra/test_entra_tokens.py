@@ -1,6 +1,5 @@
 """auth_service verifies access tokens of Entra ID for the app of a tenant."""
 
-import hmac
 import time
 from base64 import urlsafe_b64encode
 from collections.abc import AsyncIterator, Sequence
@@ -9,13 +8,12 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-import orjson
 import pytest
-from cryptography.hazmat.primitives import serialization
 
 from common.auth.internal_tokens import Caller
 from tests.support.api import Answer
-from tests.support.servers.entra import APP, CLIENT_ID, DIRECTORY, OTHER_DIRECTORY, Entra, running_entra, unsigned
+from tests.support.samples.jwt_forgeries import signed_with_public_key, unsigned
+from tests.support.servers.entra import APP, CLIENT_ID, DIRECTORY, OTHER_DIRECTORY, Entra, running_entra
 from tests.support.services.auth import Auth, serving_auth
 from tests.support.tables import every_cell
 
@@ -108,16 +106,12 @@ async def test_tokens_with_one_wrong_claim_are_refused(served: EntraAuth) -> Non
 async def test_tokens_that_entra_did_not_sign_are_refused(served: EntraAuth) -> None:
     entra = served.entra
     entra.add_key("private", published=False)
-    public = entra.keys["first"].public_key()
-    pem = public.public_bytes(serialization.Encoding.PEM, serialization.PublicFormat.SubjectPublicKeyInfo)
-    claims = orjson.dumps(entra.claims())
-    # PyJWT refuses to sign with the text of a public key.
-    signed = unsigned(b'{"alg":"HS256","kid":"first"}', claims).removesuffix(".")
-    mac = urlsafe_b64encode(hmac.digest(signed.encode(), pem, "sha256")).rstrip(b"=").decode()
+    claims = entra.claims()
+    deep = urlsafe_b64encode(b'{"alg":"RS256","kid":' + b"[" * 900 + b"]" * 900 + b"}").rstrip(b"=").decode()
     tokens = {
-        "an unsigned token": unsigned(b'{"alg":"none","kid":"first"}', claims),
+        "an unsigned token": unsigned(claims, "first"),
         "no signature": entra.token().rpartition(".")[0] + ".",
-        "HS256 with the public key": f"{signed}.{mac}",
+        "HS256 with the public key": signed_with_public_key(claims, "first", entra.keys["first"]),
         "HS256 with another key": entra.token(key="x" * 32, alg="HS256"),
         "the key of another": entra.token(key=entra.keys["private"]),
         "a key that is not published": entra.token(kid="private"),
@@ -125,7 +119,7 @@ async def test_tokens_that_entra_did_not_sign_are_refused(served: EntraAuth) -> 
         "a session": await served.auth.token(served.tenant),
         "an API token": f"pkgr_{'0' * 16}_{'0' * 49}",
         "nothing": "",
-        "deep JSON": unsigned(b'{"alg":"RS256","kid":' + b"[" * 900 + b"]" * 900 + b"}", claims),
+        "deep JSON": f"{deep}.{entra.token().split('.')[1]}.",
         "an address of keys in the header": entra.token(key=entra.keys["private"], jku=f"{entra.authority}/evil"),
     }
 

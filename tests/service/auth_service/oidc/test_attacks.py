@@ -1,7 +1,5 @@
 """Attacks on a sign-in with an identity provider, and the answer that each gets."""
 
-import base64
-import hmac
 import json
 import time
 from collections.abc import Callable
@@ -10,13 +8,13 @@ from typing import Any
 import jwt
 import pytest
 from aiohttp import web
-from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 from jwt.algorithms import RSAAlgorithm
 
 from auth_service.users.login import Login
 from auth_service.users.store import User
 from common.auth.internal_tokens import Caller
 from tests.service.auth_service.oidc.conftest import Company
+from tests.support.samples.jwt_forgeries import signed_with_public_key, unsigned
 from tests.support.services.auth import from_other_address
 from tests.support.services.identity_provider import CLIENT_ID, OTHER_RSA_KEY, RSA_KEY, current, from_now
 from tests.support.tables import each
@@ -50,25 +48,9 @@ async def test_a_token_with_wrong_claims_is_refused(company: Company, attack: st
     assert await company.users() == {}
 
 
-def _encode(data: bytes) -> str:
-    return base64.urlsafe_b64encode(data).decode().rstrip("=")
-
-
-def _unsigned(claims: dict[str, Any]) -> str:
-    header = {"alg": "none", "kid": "rsa"}
-    return f"{_encode(json.dumps(header).encode())}.{_encode(json.dumps(claims).encode())}."
-
-
-def _hs256(claims: dict[str, Any]) -> str:
-    secret = RSA_KEY.public_key().public_bytes(Encoding.PEM, PublicFormat.SubjectPublicKeyInfo)
-    header = {"alg": "HS256", "kid": "rsa"}
-    text = f"{_encode(json.dumps(header).encode())}.{_encode(json.dumps(claims).encode())}"
-    return f"{text}.{_encode(hmac.digest(secret, text.encode(), 'sha256'))}"
-
-
 FORGERIES: dict[str, Callable[[dict[str, Any]], str]] = {
-    "unsigned": _unsigned,
-    "HS256 with the public key": _hs256,
+    "unsigned": lambda claims: unsigned(claims, "rsa"),
+    "HS256 with the public key": lambda claims: signed_with_public_key(claims, "rsa", RSA_KEY),
     "RS256 with the kid of an EC key": lambda claims: jwt.encode(claims, RSA_KEY, "RS256", headers={"kid": "ec"}),
     "another key with a known kid": lambda claims: jwt.encode(claims, OTHER_RSA_KEY, "RS256", headers={"kid": "rsa"}),
     "RS512": lambda claims: jwt.encode(claims, RSA_KEY, "RS512", headers={"kid": "rsa"}),

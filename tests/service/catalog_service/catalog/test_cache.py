@@ -6,7 +6,7 @@ import io
 import random
 import socket
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack, aclosing, asynccontextmanager
 from dataclasses import replace
 from typing import Any
@@ -16,14 +16,12 @@ from uuid import uuid4
 import orjson
 import pytest
 
-from catalog_service.catalog import routes as answers
-from catalog_service.catalog.reader import CatalogEntry
 from catalog_service.catalog.revision_store import CatalogState, MongoRevisions
 from common.auth.internal_tokens import INTERNAL_TOKEN, Caller, sign
 from common.errors import Unavailable
 from common.http.middleware import REVISION_HEADER
 from common.http.zero_copy.responses import SocketSink
-from common.mongo import MongoError
+from common.mongo import Document, MongoError
 from tests.support.api import Answer
 from tests.support.factories import KEY, make_caller
 from tests.support.services.catalog import Catalog, picture, serving_catalog
@@ -89,6 +87,10 @@ async def seed(catalog: Catalog, caller: Caller, packages: int, description: str
     await catalog.database["packages"].insert_many(documents)
 
 
+def collections_of(queries: Sequence[Document]) -> list[str]:
+    return [query["ns"].partition(".")[2] for query in queries]
+
+
 async def edit(catalog: Catalog, caller: Caller, package_id: str = "acme.editor", **fields: str) -> None:
     answer = await catalog.call(caller, "PATCH", "edit_package", package_id, data=fields)
     assert answer.status == 200, answer.body
@@ -131,6 +133,8 @@ async def test_an_acknowledged_write_is_seen_by_other_replicas(
     await writer.add_package(caller)
     await writer.add_version(caller)
     before = [await answer_of(replica, caller) for replica in replicas]
+    for replica in replicas:
+        assert len(await replica.versions(caller)) == 1
 
     await WRITES[write](writer, caller)
 
@@ -138,27 +142,8 @@ async def test_an_acknowledged_write_is_seen_by_other_replicas(
     assert before[0].body == before[1].body != after[0].body == after[1].body
     assert before[0].headers["ETag"] == before[1].headers["ETag"] != after[0].headers["ETag"]
     assert after[0].headers["ETag"] == after[1].headers["ETag"]
-
-
-def without_expiry(versions: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """The versions without the expiring part of their URLs."""
-    return [{**version, "INSTALLER_URL": version["INSTALLER_URL"].partition("?")[0]} for version in versions]
-
-
-@pytest.mark.parametrize("write", WRITES)
-async def test_each_replica_lists_the_versions_after_a_write_to_another(
-    replicas: tuple[Catalog, Catalog], caller: Caller, write: str
-) -> None:
-    writer, reader = replicas
-    await writer.add_package(caller)
-    await writer.add_version(caller)
-    before = [without_expiry(await replica.versions(caller)) for replica in (*replicas, *replicas)]
-    assert before == before[:1] * 4
-
-    await WRITES[write](writer, caller)
-
     stored = await writer.store.versions.of_package(caller.tenant_id, "acme.editor")
-    for replica in (reader, writer, reader):
+    for replica in (reader, writer):
         answer = await replica.call(caller, "GET", "get_package_versions", "acme.editor")
         listed_uids = {version["UID"] for version in answer.body} if answer.status == 200 else None
         assert listed_uids == (None if stored is None else {version.uid for version in stored})
@@ -197,21 +182,7 @@ async def test_unchanged_versions_need_one_small_query_and_others_two(
         other_host = replace(caller, base_url="https://elsewhere.example.com/acme")
         assert (await catalog.versions(other_host))[0]["INSTALLER_URL"].startswith(other_host.base_url)
 
-    revisions, packages = "revisions", "packages"
-    assert [query["ns"].partition(".")[2] for query in queries] == [revisions, revisions, packages, revisions, packages]
-
-
-async def test_a_version_that_the_sweeper_finishes_is_seen(replicas: tuple[Catalog, Catalog], caller: Caller) -> None:
-    first, second = replicas
-    await first.add_package(caller)
-    first.stubs.refusal = Unavailable("away")
-    assert (await first.post_version(caller)).status == 500
-    first.stubs.refusal = None
-    assert [package["VERSIONS"] for package in await second.packages(caller)] == [[]]
-
-    await first.age_and_sweep()
-
-    assert [package["VERSIONS"] for package in await second.packages(caller)] == [["1.0"]]
+    assert collections_of(queries) == ["revisions", "revisions", "packages", "revisions", "packages"]
 
 
 async def test_racing_reads_show_every_acknowledged_write(
@@ -345,32 +316,8 @@ async def test_an_unchanged_catalog_needs_one_small_query(catalog: Catalog, call
     async with catalog.queries() as queries:
         assert len(await catalog.packages(caller)) == 1000
 
-    assert [query["ns"].partition(".")[2] for query in queries] == ["revisions"]
+    assert collections_of(queries) == ["revisions"]
     assert queries[0]["docsExamined"] == 1
-
-
-@pytest.mark.parametrize("packages", [1000, pytest.param(10_000, marks=pytest.mark.full)])
-async def test_a_write_renders_one_package_in_a_catalog_of_any_size(
-    catalog: Catalog, caller: Caller, packages: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    await seed(catalog, caller, packages)
-    await answer_of(catalog, caller)
-    await edit(catalog, caller, "package.00500", package_name="New")
-    rendered: list[str] = []
-    render = catalog.catalogs._reader.render
-
-    def counting(entry: CatalogEntry) -> bytes:
-        rendered.append(entry.package.package_id)
-        return render(entry)
-
-    monkeypatch.setattr(catalog.catalogs._reader, "render", counting)
-    async with catalog.queries() as queries:
-        listed = await catalog.packages(caller)
-
-    assert rendered == ["package.00500"]
-    assert [query["ns"].partition(".")[2] for query in queries] == ["revisions", "packages", "versions"]
-    assert max(query["docsExamined"] for query in queries) == 1
-    assert (len(listed), listed[500]["PACKAGE_NAME"]) == (packages, "New")
 
 
 async def test_concurrent_requests_share_one_query(catalog: Catalog, caller: Caller) -> None:
@@ -384,7 +331,7 @@ async def test_concurrent_requests_share_one_query(catalog: Catalog, caller: Cal
     assert len(queries) < 30
 
 
-@pytest.mark.parametrize("encoding", ["identity", "gzip", "zstd"])
+@pytest.mark.parametrize("encoding", ["identity", "zstd"])
 async def test_a_catalog_with_a_current_etag_is_not_sent_again(catalog: Catalog, caller: Caller, encoding: str) -> None:
     await catalog.add_package(caller)
     sent = await answer_of(catalog, caller, {"Accept-Encoding": encoding})
@@ -419,13 +366,6 @@ async def test_every_view_has_its_own_etag(catalog: Catalog, caller: Caller) -> 
     tags += [await tag_of(catalog, replace(client, ring=ring)) for ring in ("", "pilot", "a ring")]
 
     assert len(set(tags)) == len(tags)
-
-
-async def test_an_etag_of_another_tenant_is_unknown(catalog: Catalog, caller: Caller) -> None:
-    other = make_caller()
-    await catalog.add_package(other)
-
-    assert (await answer_of(catalog, caller, {"If-None-Match": await tag_of(catalog, other)})).status == 200
 
 
 @pytest.mark.parametrize("encoding", ["identity", "gzip", "zstd"])
@@ -463,18 +403,10 @@ async def test_catalogs_stay_within_the_disk_limit(mongo_url: str, redis_url: st
             await catalog.packages(callers[-1])
             await catalog.packages(callers[0])
 
-    assert [query["ns"].partition(".")[2] for query in queries] == [
-        "revisions",
-        "revisions",
-        "release_policies",
-        "packages",
-        "versions",
-    ]
+    assert collections_of(queries) == ["revisions", "revisions", "release_policies", "packages", "versions"]
 
 
-@pytest.mark.parametrize(
-    "disk", [0, 500_000, *(pytest.param(disk, marks=pytest.mark.full) for disk in (100_000, 550_000))]
-)
+@pytest.mark.parametrize("disk", [0, 10_000, 500_000])
 async def test_a_catalog_is_the_same_with_any_disk_limit(mongo_url: str, redis_url: str, disk: int) -> None:
     caller = make_caller()
     async with serving_catalog(mongo_url, redis_url, catalog_disk=disk) as catalog:
@@ -495,30 +427,6 @@ async def test_a_catalog_is_the_same_with_any_disk_limit(mongo_url: str, redis_u
             assert catalog.catalogs.size <= disk
 
 
-async def test_a_catalog_larger_than_the_disk_limit_is_not_cached(mongo_url: str, redis_url: str) -> None:
-    caller = make_caller()
-    async with serving_catalog(mongo_url, redis_url, catalog_disk=10_000) as catalog:
-        for number in range(18):
-            await catalog.add_package(caller, f"an.app.{number}", package_description="x" * 500)
-            assert len(await catalog.packages(caller)) == number + 1
-            assert catalog.catalogs.size <= 10_000
-
-
-async def test_a_catalog_that_shrinks_is_cached_again(mongo_url: str, redis_url: str) -> None:
-    caller = make_caller()
-    async with serving_catalog(mongo_url, redis_url, catalog_disk=60_000) as catalog:
-        await seed(catalog, caller, 150, description="x" * 300)
-        await catalog.packages(caller)
-        await catalog.database["packages"].delete_many({"tenant_id": caller.tenant_id, "name": {"$ne": "7"}})
-        for _ in range(2):
-            assert len(await catalog.packages(caller)) == 1
-
-        async with catalog.queries() as queries:
-            assert len(await catalog.packages(caller)) == 1
-
-    assert len(queries) == 1
-
-
 async def test_an_interrupted_response_is_incomplete(
     mongo_url: str, redis_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -533,32 +441,6 @@ async def test_an_interrupted_response_is_incomplete(
         monkeypatch.setattr(catalog.catalogs, "stream", broken)
         with pytest.raises(Exception, match=r"payload|disconnected|reset"):
             await answer_of(catalog, caller)
-
-
-@pytest.mark.parametrize("disk", [0, 1_000_000])
-async def test_a_slow_catalog_sends_its_headers_early(
-    mongo_url: str, redis_url: str, monkeypatch: pytest.MonkeyPatch, disk: int
-) -> None:
-    caller, go_on = make_caller(), asyncio.Event()
-    monkeypatch.setattr(answers, "START_TIMEOUT", 0.01)
-    async with serving_catalog(mongo_url, redis_url, catalog_disk=disk) as catalog:
-        await seed(catalog, caller, 300)
-        read = catalog.catalogs._reader.read_entries
-
-        async def slowly(*which: Any) -> AsyncIterator[Any]:
-            await go_on.wait()
-            async for entries in read(*which):
-                yield entries
-
-        monkeypatch.setattr(catalog.catalogs._reader, "read_entries", slowly)
-        address = f"{catalog.api.address}/{caller.tenant_id}/get_packages"
-        token = sign(KEY, caller, service="catalog_service", operation="get_packages")
-        headers = {INTERNAL_TOKEN: token, "Accept-Encoding": "gzip"}
-        async with asyncio.timeout(TIMEOUT), catalog.api.session.post(address, headers=headers) as answer:
-            assert (answer.status, "Content-Length" in answer.headers) == (200, False)
-            go_on.set()
-            assert len(await answer.json()) == 300
-            assert answer.headers["ETag"] == await tag_of(catalog, caller)
 
 
 async def test_stalled_readers_hold_no_memory(

@@ -79,20 +79,17 @@ async def test_a_version_with_an_identity_of_another_package_is_refused(
     assert catalog.stubs.links[name] is None  # An administrator can publish the upload.
 
 
-async def test_a_code_that_only_the_file_has_is_refused(catalog: Catalog, admin: Caller, token: Caller) -> None:
+@pytest.mark.parametrize("inspected", [True, False])
+async def test_a_code_that_only_the_file_has_is_refused(
+    catalog: Catalog, admin: Caller, token: Caller, inspected: bool
+) -> None:
+    """Also if the file could not be inspected before its claim."""
     await catalog.add_version(admin, BIG, productcode=CODE)
-    catalog.stubs.inspected = {"productcode": CODE}
-
-    answer = await catalog.post_version(token, SMALL)
-
-    assert_taken(answer)
-
-
-async def test_a_code_that_the_claim_reveals_is_refused(catalog: Catalog, admin: Caller, token: Caller) -> None:
-    """Also if the file could not be inspected before."""
-    await catalog.add_version(admin, BIG, productcode=CODE)
-    catalog.stubs.not_inspected = Unavailable("busy")
-    catalog.stubs.claim_fields = {"product_code": CODE}
+    if inspected:
+        catalog.stubs.inspected = {"productcode": CODE}
+    else:
+        catalog.stubs.not_inspected = Unavailable("busy")
+        catalog.stubs.claim_fields = {"product_code": CODE}
 
     answer = await catalog.post_version(token, SMALL)
 
@@ -117,24 +114,15 @@ async def test_a_package_with_the_name_of_another_is_refused(
     assert await catalog.count_records(admin) == 2
 
 
-async def test_an_inactive_package_keeps_its_identities(catalog: Catalog, admin: Caller, token: Caller) -> None:
-    await catalog.add_version(admin, BIG, productcode=CODE)
-    await catalog.call(admin, "PATCH", "set_package_active", BIG, data={"package_active": "0"})
-
-    answer = await catalog.post_version(token, SMALL, productcode=CODE)
-
-    assert_taken(answer)
-    assert_taken(await write(catalog, token, "PATCH", "edit_package", SMALL, package_name="Big Editor"))
-
-
-async def test_a_version_of_another_channel_keeps_its_identities(
+async def test_an_inactive_package_and_another_channel_keep_their_identities(
     catalog: Catalog, admin: Caller, token: Caller
 ) -> None:
     await catalog.add_version(admin, BIG, productcode=CODE, channel="beta")
+    for active in ("1", "0"):
+        await catalog.call(admin, "PATCH", "set_package_active", BIG, data={"package_active": active})
 
-    answer = await catalog.post_version(token, SMALL, productcode=CODE)
-
-    assert_taken(answer)
+        assert_taken(await catalog.post_version(token, SMALL, productcode=CODE))
+        assert_taken(await write(catalog, token, "PATCH", "edit_package", SMALL, package_name="Big Editor"))
 
 
 async def test_a_version_that_is_not_published_yet_keeps_its_identities(
@@ -154,13 +142,21 @@ async def test_a_version_that_is_not_published_yet_keeps_its_identities(
     assert_taken(answer)
 
 
+@pytest.fixture
+async def interrupted(catalog: Catalog, token: Caller) -> dict[str, str]:
+    """The form of a version of Small.Tool with a code, which the token could not finish."""
+    form = {"productcode": CODE, "server_filename": catalog.stubs.add_file()}
+    catalog.stubs.refusal = Unavailable("busy")
+    assert (await catalog.post_version(token, SMALL, **form)).status == 500
+    catalog.stubs.refusal = None
+    return form
+
+
+@pytest.mark.usefixtures("interrupted")
 async def test_pending_versions_of_the_own_package_do_not_allow_an_identity(
     catalog: Catalog, admin: Caller, token: Caller
 ) -> None:
     """Otherwise two publications at once would allow each other."""
-    catalog.stubs.refusal = Unavailable("busy")
-    assert (await catalog.post_version(token, SMALL, productcode=CODE)).status == 500
-    catalog.stubs.refusal = None
     await catalog.add_version(admin, BIG, productcode=CODE)
 
     answer = await catalog.post_version(token, SMALL, package_version="2.0", productcode=CODE)
@@ -177,45 +173,31 @@ async def test_two_tokens_do_not_take_one_name_at_once(catalog: Catalog, admin: 
         }
         return (await catalog.call(token_for(admin, f"{publisher}.*"), "POST", "add_package", data=form)).status
 
-    for number in range(10):
+    for number in range(5):
         statuses = await asyncio.gather(add(number, "Small"), add(number, "Big"))
         assert sorted(statuses) in ([200, 403], [403, 403])
 
 
+@pytest.mark.usefixtures("interrupted")
+@pytest.mark.parametrize("is_taken", [True, False])
 async def test_an_interrupted_version_of_a_token_is_checked_again(
-    catalog: Catalog, admin: Caller, token: Caller
+    catalog: Catalog, admin: Caller, is_taken: bool
 ) -> None:
-    catalog.stubs.refusal = Unavailable("busy")
-    assert (await catalog.post_version(token, SMALL, productcode=CODE)).status == 500
-    catalog.stubs.refusal = None
-    await catalog.add_version(admin, BIG, productcode=CODE)
+    if is_taken:
+        await catalog.add_version(admin, BIG, productcode=CODE)
 
     await catalog.age_and_sweep()
 
-    assert await catalog.versions(admin, SMALL) == []
+    assert [version["PRODUCTCODE"] for version in await catalog.versions(admin, SMALL)] == [CODE] * (not is_taken)
     assert await catalog.count_records(admin) == 3
 
 
-async def test_an_interrupted_version_of_a_token_is_finished(catalog: Catalog, admin: Caller, token: Caller) -> None:
-    catalog.stubs.refusal = Unavailable("busy")
-    assert (await catalog.post_version(token, SMALL, productcode=CODE)).status == 500
-    catalog.stubs.refusal = None
-
-    await catalog.age_and_sweep()
-
-    assert [version["PRODUCTCODE"] for version in await catalog.versions(admin, SMALL)] == [CODE]
-
-
 async def test_an_administrator_finishes_an_interrupted_version_of_a_token(
-    catalog: Catalog, admin: Caller, token: Caller
+    catalog: Catalog, admin: Caller, interrupted: dict[str, str]
 ) -> None:
-    name, catalog.stubs.refusal = catalog.stubs.add_file(), Unavailable("busy")
-    form = {"productcode": CODE, "server_filename": name}
-    assert (await catalog.post_version(token, SMALL, **form)).status == 500
-    catalog.stubs.refusal = None
     await catalog.add_version(admin, BIG, productcode=CODE)
 
-    answer = await catalog.post_version(admin, SMALL, **form)
+    answer = await catalog.post_version(admin, SMALL, **interrupted)
 
     assert answer.status == 201, answer.body
 
@@ -246,18 +228,15 @@ async def test_an_identity_that_the_own_package_has_may_stay(catalog: Catalog, a
     assert (await catalog.call(token, "PATCH", "edit_package", SMALL, data=edit)).status == 200
 
 
-async def test_a_token_may_share_identities_among_its_packages(catalog: Catalog, admin: Caller) -> None:
-    token = token_for(admin, "Small.*", "Big.*")
-    await catalog.add_version(token, BIG, productcode=CODE)
-    await catalog.add_version(token, SMALL, productcode=CODE)
-
-
-async def test_versions_of_another_tenant_do_not_matter(catalog: Catalog, admin: Caller, token: Caller) -> None:
+async def test_identities_are_free_among_own_packages_and_for_other_tenants(catalog: Catalog, admin: Caller) -> None:
     stranger = make_caller()
     await catalog.add_package(stranger, BIG)
-    await catalog.add_version(stranger, BIG, productcode=CODE)
-
-    await catalog.add_version(token, SMALL, productcode=CODE)
+    for caller, package_id in (
+        (stranger, BIG),
+        (token_for(admin, "Small.*"), SMALL),
+        (token_for(admin, "Small.*", "Big.*"), BIG),
+    ):
+        await catalog.add_version(caller, package_id, productcode=CODE)
 
 
 async def test_an_administrator_is_warned_of_a_shared_identity(catalog: Catalog, admin: Caller) -> None:

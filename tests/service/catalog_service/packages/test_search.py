@@ -10,6 +10,7 @@ from PIL import Image
 from common.auth.internal_tokens import Caller
 from tests.support.factories import make_caller
 from tests.support.services.catalog import Catalog, picture
+from tests.support.tables import each
 
 PACKAGES = {
     "Zed.Editor": {"package_name": "zed", "package_publisher": "Ümlaut GmbH"},
@@ -58,11 +59,12 @@ async def test_results_have_the_newest_version_and_no_long_fields(catalog: Catal
     }
 
 
-@pytest.mark.parametrize(
+@each(
     ("package_ids", "refusal"),
     [
         (["Zed.Editor", "zed.editr", "acme.b"], "there is no package 'zed.editr'; did you mean 'Zed.Editor'?"),
         (["Nothing.Like.It"], "there is no package 'Nothing.Like.It'"),
+        (["Zed.Editor", "acme.axb"], ""),
     ],
 )
 async def test_the_first_unknown_package_is_refused_with_its_most_similar_id(
@@ -70,37 +72,20 @@ async def test_the_first_unknown_package_is_refused_with_its_most_similar_id(
 ) -> None:
     answer = await catalog.call(caller, "POST", "check_names", json={"package_ids": package_ids})
 
-    assert (answer.status, answer.body["code"]) == (400, "invalid_field")
-    assert answer.body["detail"] == f"package_ids: {refusal}"
+    assert answer.status == (400 if refusal else 200)
+    assert answer.body.get("detail") == (f"package_ids: {refusal}" if refusal else None)
 
 
-async def test_existing_packages_are_not_refused(catalog: Catalog, caller: Caller) -> None:
-    answer = await catalog.call(caller, "POST", "check_names", json={"package_ids": ["Zed.Editor", "acme.axb"]})
-
-    assert answer.status == 200
-
-
-@pytest.mark.parametrize(
-    ("text", "expected"),
-    [
-        ("ED.ED", ["Zed.Editor"]),
-        ("a.b", ["acme.a.b"]),
-        ("(50 %)", ["acme.a.b"]),
-        ("üMLAUT", ["Zed.Editor"]),
-        ("ACME", ["acme.a.b", "acme.axb"]),
-        (".*", []),
-        ("$", []),
-    ],
-)
-async def test_a_literal_text_is_found_in_any_letter_case(
-    catalog: Catalog, caller: Caller, text: str, expected: list[str]
-) -> None:
-    assert await find(catalog, caller, text=text) == (expected, len(expected))
-
-
-@pytest.mark.parametrize(
+@each(
     ("query", "expected"),
     [
+        ({"text": "ED.ED"}, ["Zed.Editor"]),
+        ({"text": "a.b"}, ["acme.a.b"]),
+        ({"text": "(50 %)"}, ["acme.a.b"]),
+        ({"text": "üMLAUT"}, ["Zed.Editor"]),
+        ({"text": "ACME"}, ["acme.a.b", "acme.axb"]),
+        ({"text": ".*"}, []),
+        ({"text": "$"}, []),
         ({}, ["acme.a.b", "acme.axb", "Zed.Editor"]),
         ({"descending": "1"}, ["Zed.Editor", "acme.axb", "acme.a.b"]),
         ({"sort": "name"}, ["acme.a.b", "acme.axb", "Zed.Editor"]),
@@ -108,12 +93,13 @@ async def test_a_literal_text_is_found_in_any_letter_case(
         ({"sort": "active"}, ["acme.axb", "Zed.Editor", "acme.a.b"]),
         ({"active": "1"}, ["acme.a.b", "Zed.Editor"]),
         ({"active": "0"}, ["acme.axb"]),
+        ({"package_id": "Zed.Editor,acme.axb,no.package"}, ["acme.axb", "Zed.Editor"]),
     ],
 )
-async def test_packages_are_found_in_the_requested_order_and_state(
+async def test_packages_are_found_by_literal_text_order_and_state(
     catalog: Catalog, caller: Caller, query: dict[str, str], expected: list[str]
 ) -> None:
-    assert (await find(catalog, caller, **query))[0] == expected
+    assert await find(catalog, caller, **query) == (expected, len(expected))
 
 
 async def test_a_page_has_the_requested_size_and_the_total(catalog: Catalog, caller: Caller) -> None:
@@ -122,7 +108,7 @@ async def test_a_page_has_the_requested_size_and_the_total(catalog: Catalog, cal
     assert await find(catalog, caller, offset="2147483647") == ([], 3)
 
 
-@pytest.mark.parametrize(
+@each(
     "query",
     [
         {"limit": "0"},
@@ -177,11 +163,7 @@ async def test_a_logo_is_an_image_that_caches_may_store(catalog: Catalog, caller
     assert (changed.status, changed.headers["Cache-Control"]) == (200, "private, no-cache")
 
 
-@pytest.mark.parametrize(("package_id", "code"), [("acme.axb", "logo_not_found"), ("unknown", "package_not_found")])
+@each(("package_id", "code"), [("acme.axb", "logo_not_found"), ("unknown", "package_not_found")])
 async def test_a_missing_logo_is_reported(catalog: Catalog, caller: Caller, package_id: str, code: str) -> None:
     answer = await catalog.call(caller, "GET", "get_package_logo", package_id)
     assert (answer.status, answer.body["code"]) == (404, code)
-
-
-async def test_packages_are_found_by_their_ids(catalog: Catalog, caller: Caller) -> None:
-    assert await find(catalog, caller, package_id="Zed.Editor,acme.axb,no.package") == (["acme.axb", "Zed.Editor"], 2)

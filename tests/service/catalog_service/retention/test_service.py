@@ -1,6 +1,6 @@
 """Retention in catalog_service: the preview, the two steps of a deletion, and the way back."""
 
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -56,17 +56,21 @@ class Tenant:
         """Let the background work look at a version that was due so many hours ago."""
         await self.set_field(uid, "release.due", datetime.now(UTC) - timedelta(hours=hours))
 
-    def change_after_the_plan(self, monkeypatch: pytest.MonkeyPatch, uid: str, name: str, value: object) -> None:
-        """Let another process change a version as soon as retention has read it."""
+    async def delete(self, uid: str) -> None:
+        data = {"versions_uids": uid}
+        await self.catalog.call(self.caller, "DELETE", "delete_package_version", "acme.editor", data=data)
+
+    def act_after_the_plan(self, monkeypatch: pytest.MonkeyPatch, act: Callable[[], Awaitable[None]]) -> None:
+        """Let another process act as soon as retention has read the versions."""
         store = self.catalog.store.retention
         read = store.versions
 
-        async def read_and_change(tenant_id: str) -> Sequence[StoredVersion]:
+        async def read_and_act(tenant_id: str) -> Sequence[StoredVersion]:
             versions = await read(tenant_id)
-            await self.set_field(uid, name, value)
+            await act()
             return versions
 
-        monkeypatch.setattr(store, "versions", read_and_change)
+        monkeypatch.setattr(store, "versions", read_and_act)
 
     async def preview(self) -> dict[str, Any]:
         answer = await self.catalog.call(self.caller, "GET", "preview_retention")
@@ -128,6 +132,15 @@ async def test_the_preview_lists_what_goes_and_why(tenant: Tenant) -> None:
     assert preview["revision"]
 
 
+@pytest.fixture
+async def retired(tenant: Tenant) -> tuple[str, str]:
+    """A version that retention has retired eight days ago, and the newer one."""
+    old, new = await tenant.publish("1.0", "2.0")
+    await tenant.run()
+    await tenant.pass_days(8)
+    return old, new
+
+
 async def test_a_limit_cuts_the_lists_and_not_the_totals(tenant: Tenant) -> None:
     await tenant.publish("1.0", "2.0", "3.0")
     body = (await tenant.catalog.call(tenant.caller, "GET", "preview_retention", params={"limit": "1"})).body
@@ -137,20 +150,18 @@ async def test_a_limit_cuts_the_lists_and_not_the_totals(tenant: Tenant) -> None
 
 
 async def test_the_first_step_is_what_the_preview_showed(tenant: Tenant) -> None:
-    await tenant.publish("1.0", "2.0", "3.0")
-    previewed = {row["version"] for row in (await tenant.preview())["versions"]}
+    await tenant.publish("$release", "2.0", "3.0")  # The text of a version is no operator of MongoDB.
+    before = await tenant.preview()
     await tenant.run()
-    assert previewed == {"1.0", "2.0"}
-    assert await tenant.statuses() == {"3.0": "", "2.0": "retired", "1.0": "retired"}
-
-
-async def test_the_preview_shows_when_retired_versions_are_deleted(tenant: Tenant) -> None:
-    await tenant.publish("1.0", "2.0")
-    await tenant.run()
+    assert {row["version"] for row in before["versions"]} == {"$release", "2.0"}
+    assert await tenant.statuses() == {"3.0": "", "2.0": "retired", "$release": "retired"}
+    audited = {entry["target"]["version"] for entry in tenant.catalog.stubs.audited.values()}
+    assert audited == {"$release", "2.0"}
     preview = await tenant.preview()
-    assert (preview["versions"], preview["bytes"]) == ([], 0)
-    assert [row["version"] for row in preview["retired"]] == ["1.0"]
-    assert preview["retired"][0]["deleted_at"] > preview["retired"][0]["published_at"]
+    assert (preview["versions"], preview["bytes"], preview["retired_total"]) == ([], 0, 2)
+    assert preview["revision"] != before["revision"]
+    for row in preview["retired"]:
+        assert row["deleted_at"] > row["published_at"]
 
 
 async def test_a_new_policy_runs_on_the_next_day(tenant: Tenant) -> None:
@@ -180,17 +191,15 @@ async def test_a_retired_version_is_deleted_after_seven_days(tenant: Tenant) -> 
 
 
 @pytest.mark.parametrize("change", ["pinned", "newest again", "dependency", "rule", "no rule"])
-async def test_a_version_that_is_protected_meanwhile_comes_back(tenant: Tenant, change: str) -> None:
-    old, new = await tenant.publish("1.0", "2.0")
-    await tenant.run()
-    await tenant.pass_days(8)
+async def test_a_version_that_is_protected_meanwhile_comes_back(
+    tenant: Tenant, retired: tuple[str, str], change: str
+) -> None:
+    old, new = retired
     match change:
         case "pinned":
             await tenant.set_field(old, "release.pinned", value=True)
         case "newest again":
-            await tenant.catalog.call(
-                tenant.caller, "DELETE", "delete_package_version", "acme.editor", data={"versions_uids": new}
-            )
+            await tenant.delete(new)
         case "dependency":
             await tenant.set_field(new, "dependencies.packages", [{"package_id": "acme.editor", "min_version": "1"}])
         case "rule":
@@ -204,33 +213,18 @@ async def test_a_version_that_is_protected_meanwhile_comes_back(tenant: Tenant, 
     assert (await tenant.release(old))["retired_at"] is None
 
 
-async def test_a_version_that_becomes_the_newest_during_the_plan_is_not_deleted(
-    tenant: Tenant, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("change", ["newest again", "resumed"])
+async def test_a_version_that_is_protected_during_the_plan_is_not_deleted(
+    tenant: Tenant, retired: tuple[str, str], monkeypatch: pytest.MonkeyPatch, change: str
 ) -> None:
-    _, new = await tenant.publish("1.0", "2.0")
+    old, new = retired
+    acts = {
+        "newest again": lambda: tenant.delete(new),
+        "resumed": lambda: tenant.set_field(old, "stage.status", "active"),
+    }
+    tenant.act_after_the_plan(monkeypatch, acts[change])
     await tenant.run()
-    await tenant.pass_days(8)
-    store = tenant.catalog.store.retention
-    read = store.versions
-
-    async def read_and_delete(tenant_id: str) -> Sequence[StoredVersion]:
-        versions = await read(tenant_id)
-        data = {"versions_uids": new}
-        await tenant.catalog.call(tenant.caller, "DELETE", "delete_package_version", "acme.editor", data=data)
-        return versions
-
-    monkeypatch.setattr(store, "versions", read_and_delete)
-    await tenant.run()
-    assert await tenant.statuses() == {"1.0": "active"}
-
-
-async def test_a_version_that_somebody_resumed_is_not_deleted(tenant: Tenant, monkeypatch: pytest.MonkeyPatch) -> None:
-    old, _ = await tenant.publish("1.0", "2.0")
-    await tenant.run()
-    await tenant.pass_days(8)
-    tenant.change_after_the_plan(monkeypatch, old, "stage.status", "active")
-    await tenant.run()
-    assert await tenant.statuses() == {"2.0": "", "1.0": "active"}
+    assert (await tenant.statuses())["1.0"] == "active"
 
 
 @pytest.mark.parametrize(("name", "value"), [("release.pinned", True), ("release.fence", 5), ("state", "deleting")])
@@ -238,32 +232,22 @@ async def test_a_version_that_changed_since_the_plan_is_not_retired(
     tenant: Tenant, monkeypatch: pytest.MonkeyPatch, name: str, value: object
 ) -> None:
     old, _ = await tenant.publish("1.0", "2.0")
-    tenant.change_after_the_plan(monkeypatch, old, name, value)
+    tenant.act_after_the_plan(monkeypatch, lambda: tenant.set_field(old, name, value))
     await tenant.run()
     assert "retired" not in (await tenant.statuses()).values()
 
 
 @pytest.mark.parametrize(("operation", "data"), [("pin_version", {"pinned": "1"}), ("resume_version", {})])
 async def test_a_person_brings_a_retired_version_back_for_good(
-    tenant: Tenant, operation: str, data: dict[str, str]
+    tenant: Tenant, retired: tuple[str, str], operation: str, data: dict[str, str]
 ) -> None:
-    old, _ = await tenant.publish("1.0", "2.0")
-    await tenant.run()
+    old, _ = retired
     method = "PATCH" if operation == "pin_version" else "POST"
     answer = await tenant.catalog.call(tenant.caller, method, operation, old, data=data)
     assert answer.status == 200, answer.body
     await tenant.run()
     assert await tenant.statuses() == {"2.0": "", "1.0": "active"}
     assert tenant.withheld == {old: False}
-
-
-async def test_a_pin_gives_the_preview_another_revision(tenant: Tenant) -> None:
-    old, _ = await tenant.publish("1.0", "2.0")
-    before = await tenant.preview()
-    await tenant.catalog.call(tenant.caller, "PATCH", "pin_version", old, data={"pinned": "1"})
-    after = await tenant.preview()
-    assert (len(before["versions"]), len(after["versions"])) == (1, 0)
-    assert before["revision"] != after["revision"]
 
 
 async def test_the_file_of_a_retired_version_is_withheld(tenant: Tenant) -> None:
@@ -292,17 +276,16 @@ async def test_each_step_is_in_the_audit_log_once(tenant: Tenant) -> None:
     assert {entry["target"]["uid"] for entry in entries} == {old}
 
 
-async def test_a_deleted_version_stays_recorded_until_the_audit_log_has_it(tenant: Tenant) -> None:
-    old, _ = await tenant.publish("1.0", "2.0")
-    await tenant.run()
-    await tenant.pass_days(8)
+async def test_a_deleted_version_stays_recorded_until_the_audit_log_has_it(
+    tenant: Tenant, retired: tuple[str, str]
+) -> None:
     tenant.catalog.stubs.release_refusal = Unavailable("The audit log does not answer.")
     await tenant.run()
     await tenant.catalog.age_and_sweep()
     assert await tenant.statuses() == {"2.0": ""}
     assert await tenant.catalog.count_records(tenant.caller) == 3
     tenant.catalog.stubs.release_refusal = None
-    await tenant.make_due(old, hours=1)
+    await tenant.make_due(retired[0], hours=1)
     await tenant.catalog.releases.run_due()
     await tenant.catalog.age_and_sweep()
     assert await tenant.catalog.count_records(tenant.caller) == 2
@@ -310,11 +293,9 @@ async def test_a_deleted_version_stays_recorded_until_the_audit_log_has_it(tenan
 
 
 async def test_a_deletion_that_is_not_audited_delays_no_other_version(
-    tenant: Tenant, monkeypatch: pytest.MonkeyPatch
+    tenant: Tenant, retired: tuple[str, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    old, new = await tenant.publish("1.0", "2.0")
-    await tenant.run()
-    await tenant.pass_days(8)
+    old, new = retired
     tenant.catalog.stubs.release_refusal = Unavailable("The audit log does not answer.")
     await tenant.run()
     await tenant.make_due(old, hours=2)
@@ -325,28 +306,13 @@ async def test_a_deletion_that_is_not_audited_delays_no_other_version(
     assert (await tenant.release(new))["due"] is None
 
 
-async def test_text_with_mongodb_operators_is_plain_text(tenant: Tenant) -> None:
-    text = "$release"
-    await tenant.publish(text, "2.0")
-    await tenant.run()
-    assert await tenant.statuses() == {"2.0": "", text: "retired"}
-    (entry,) = tenant.catalog.stubs.audited.values()
-    assert entry["target"]["version"] == text
-
-
-async def test_unknown_downloads_keep_versions(tenant: Tenant) -> None:
+async def test_unknown_and_recent_downloads_keep_versions(tenant: Tenant) -> None:
     await tenant.set_policy(retention=[{"downloaded_days": 30}])
-    await tenant.publish("1.0", "2.0")
+    old, _ = await tenant.publish("1.0", "2.0")
     assert (await tenant.preview())["versions"] == []
     tenant.catalog.stubs.counting_since = "2020-01-01"
     assert [row["version"] for row in (await tenant.preview())["versions"]] == ["1.0"]
     assert tenant.catalog.stubs.days == 32
-
-
-async def test_a_download_keeps_a_version(tenant: Tenant) -> None:
-    await tenant.set_policy(retention=[{"downloaded_days": 30}])
-    old, _ = await tenant.publish("1.0", "2.0")
-    tenant.catalog.stubs.counting_since = "2020-01-01"
     today = (await tenant.catalog.store.retention.now()).date().isoformat()
     tenant.catalog.stubs.downloads[old] = {"2020-01-02": 1, today: 2}
     assert (await tenant.preview())["versions"] == []

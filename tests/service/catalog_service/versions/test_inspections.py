@@ -9,6 +9,7 @@ from common.errors import Problem, TooManyRequests, Unavailable
 from tests.support.api import Answer
 from tests.support.factories import make_caller, make_tenant
 from tests.support.services.catalog import Catalog
+from tests.support.tables import each
 
 PRODUCT, UPGRADE = "{0A2D3C5E-7B16-4E1F-9B1C-2F0D3C4B5A69}", "{6F1B2C3D-4E5F-4A6B-8C7D-9E0F1A2B3C4D}"
 MSI = {
@@ -26,12 +27,6 @@ SAID = {
     "package_family_name": "Tiny.App_8wekyb3d8bbwe",
     "signature_sha256": SIGNATURE,
 }
-
-
-@pytest.fixture
-async def strict(catalog: Catalog) -> Caller:
-    """An administrator of a tenant with strict checks."""
-    return await administrator(catalog, strict_installers=True)
 
 
 async def administrator(catalog: Catalog, **settings: Any) -> Caller:
@@ -76,19 +71,10 @@ async def signature_of(catalog: Catalog, caller: Caller, **fields: str) -> str:
     return str(details.body["signature_sha256"])
 
 
-@pytest.mark.parametrize(
-    ("file_type", "digest"), [("MSIX", SIGNATURE), ("APPX", SIGNATURE), ("MSI", ""), ("EXE", ""), ("ZIP", "")]
-)
-async def test_the_signature_digest_of_a_package_is_read(
-    catalog: Catalog, caller: Caller, file_type: str, digest: str
-) -> None:
+@each(("file_type", "digest"), [("MSIX", SIGNATURE), ("APPX", SIGNATURE), ("MSI", ""), ("EXE", ""), ("ZIP", "")])
+async def test_the_signature_digest_of_a_package_is_read(catalog: Catalog, file_type: str, digest: str) -> None:
     catalog.stubs.claim_fields = SAID
-    assert await signature_of(catalog, caller, file_type=file_type) == digest
-
-
-async def test_a_version_waits_for_the_signature_digest(catalog: Catalog, caller: Caller) -> None:
-    catalog.stubs.late_claim_fields = SAID
-    assert await signature_of(catalog, caller, file_type="MSIX", package_family_name="Tiny.App_x") == SIGNATURE
+    assert await signature_of(catalog, await administrator(catalog), file_type=file_type) == digest
 
 
 async def test_a_sent_signature_digest_stays(catalog: Catalog, caller: Caller) -> None:
@@ -96,9 +82,11 @@ async def test_a_sent_signature_digest_stays(catalog: Catalog, caller: Caller) -
     assert await signature_of(catalog, caller, file_type="MSIX", signature_sha256="cd" * 32) == "cd" * 32
 
 
-async def test_a_new_version_waits_for_the_identifiers_of_an_uninspected_file(catalog: Catalog, caller: Caller) -> None:
+async def test_a_new_version_waits_for_the_findings_of_an_uninspected_file(catalog: Catalog, caller: Caller) -> None:
     catalog.stubs.late_claim_fields = SAID
-    version = await catalog.version(caller, await catalog.add_version(caller, file_type="msi"))
+    assert await signature_of(catalog, caller, file_type="MSIX", package_family_name="Tiny.App_x") == SIGNATURE
+    catalog.stubs.claim_fields = {}
+    version = await catalog.version(caller, await catalog.add_version(caller, package_version="2", file_type="msi"))
     assert (version["PRODUCTCODE"], version["UPGRADECODE"]) == (PRODUCT, UPGRADE)
 
 
@@ -122,34 +110,40 @@ async def test_sent_fields_stay(catalog: Catalog, caller: Caller) -> None:
     assert (version["PRODUCTCODE"], version["UPGRADECODE"]) == (other, UPGRADE)
 
 
-async def test_missing_required_fields_are_read_from_the_installer(catalog: Catalog, caller: Caller) -> None:
+@pytest.mark.parametrize(
+    ("sent", "expected"),
+    [
+        ({}, ["1.2.3", "x64", "MSI", "machine"]),
+        ({"package_version": "7", "file_type": "EXE"}, ["7", "x64", "EXE", "machine"]),
+    ],
+    ids=["nothing sent", "some sent"],
+)
+async def test_missing_required_fields_are_read_from_the_installer(
+    catalog: Catalog, caller: Caller, sent: dict[str, str], expected: list[str]
+) -> None:
     catalog.stubs.inspected = MSI
-    answer = await create(catalog, caller)
+    answer = await create(catalog, caller, **sent)
     assert answer.status == 201, answer.body
     version = await catalog.version(caller, answer.body["UID"])
-    fields_shown = [version[name] for name in ("VERSION", "ARCHITECTURE", "INSTALLER_TYPE", "INSTALLER_SCOPE")]
-    assert fields_shown == ["1.2.3", "x64", "MSI", "machine"]
+    assert [version[name] for name in ("VERSION", "ARCHITECTURE", "INSTALLER_TYPE", "INSTALLER_SCOPE")] == expected
 
 
-async def test_a_sent_required_field_stays(catalog: Catalog, caller: Caller) -> None:
-    catalog.stubs.inspected = MSI
-    answer = await create(catalog, caller, package_version="7", file_type="EXE")
-    version = await catalog.version(caller, answer.body["UID"])
-    assert (version["VERSION"], version["INSTALLER_TYPE"], version["ARCHITECTURE"]) == ("7", "EXE", "x64")
-
-
-@pytest.mark.parametrize("field", ["package_version", "file_architect", "file_type", "file_scope"])
-async def test_a_field_that_is_neither_sent_nor_read_is_required(catalog: Catalog, caller: Caller, field: str) -> None:
-    catalog.stubs.inspected = {**MSI, field: ""}
+@each(
+    ("field", "read"),
+    [
+        *((field, "") for field in ("package_version", "file_architect", "file_type", "file_scope")),
+        ("package_version", "x" * 129),
+    ],
+    ids=lambda value: value[:20],
+)
+async def test_a_field_that_is_neither_sent_nor_read_is_required(
+    catalog: Catalog, caller: Caller, field: str, read: str
+) -> None:
+    catalog.stubs.inspected = {**MSI, field: read}
     answer = await create(catalog, caller)
     assert (answer.status, answer.body["code"]) == (400, "invalid_field")
     assert answer.body["detail"].startswith(f"{field}: ")
     assert catalog.stubs.linked_uids == set()
-
-
-async def test_fields_of_a_file_are_validated_like_fields_of_a_form(catalog: Catalog, caller: Caller) -> None:
-    catalog.stubs.inspected = {**MSI, "package_version": "x" * 129}
-    assert (await create(catalog, caller)).status == 400
 
 
 async def test_a_form_with_an_unknown_file_gets_the_usual_response(catalog: Catalog, caller: Caller) -> None:
@@ -166,7 +160,7 @@ async def test_an_unavailable_inspection_is_retried(catalog: Catalog, caller: Ca
     assert int(answer.headers["Retry-After"]) > 0
 
 
-@pytest.mark.parametrize(
+@each(
     ("fields", "inspected", "field"),
     [
         ({}, {**MSI, "file_type": "ZIP"}, "file_type"),
@@ -185,9 +179,11 @@ async def test_an_unavailable_inspection_is_retried(catalog: Catalog, caller: Ca
     ],
 )  # fmt: skip
 async def test_a_strict_tenant_refuses_a_contradiction_to_the_installer(
-    catalog: Catalog, strict: Caller, caller: Caller, fields: dict[str, str], inspected: dict[str, str], field: str
+    catalog: Catalog, fields: dict[str, str], inspected: dict[str, str], field: str
 ) -> None:
+    catalog.stubs.reset()
     catalog.stubs.inspected = inspected
+    strict, caller = await administrator(catalog, strict_installers=True), await administrator(catalog)
     answer = await catalog.post_version(strict, **fields)
     assert (answer.status, answer.body["code"]) == (400, "installer_contradicts")
     assert answer.body["detail"].startswith(f"{field}: ")
@@ -196,7 +192,7 @@ async def test_a_strict_tenant_refuses_a_contradiction_to_the_installer(
     await catalog.add_version(caller, **fields)
 
 
-@pytest.mark.parametrize(
+@each(
     ("fields", "inspected"),
     [
         ({}, MSI),
@@ -218,7 +214,7 @@ async def test_a_strict_tenant_refuses_a_contradiction_to_the_installer(
     ],
 )
 async def test_a_strict_tenant_accepts_fields_without_a_contradiction(
-    catalog: Catalog, strict: Caller, fields: dict[str, str], inspected: dict[str, str]
+    catalog: Catalog, fields: dict[str, str], inspected: dict[str, str]
 ) -> None:
     catalog.stubs.inspected = inspected
-    await catalog.add_version(strict, **fields)
+    await catalog.add_version(await administrator(catalog, strict_installers=True), **fields)

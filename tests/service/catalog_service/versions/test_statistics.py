@@ -2,12 +2,11 @@
 
 from uuid import uuid4
 
-import pytest
-
 from common.auth.internal_tokens import Caller
 from common.errors import Unavailable
 from tests.support.factories import make_caller
 from tests.support.services.catalog import Catalog
+from tests.support.tables import each
 
 DAYS = {"2026-11-21": 1, "2026-11-22": 3}
 
@@ -56,7 +55,7 @@ async def test_csv_has_a_row_per_version_and_day(catalog: Catalog) -> None:
     assert catalog.stubs.days == 7
 
 
-@pytest.mark.parametrize("start", ["=", "+", "-", "@"])
+@each("start", ["=", "+", "-", "@"])
 async def test_no_csv_cell_is_a_formula(catalog: Catalog, start: str) -> None:
     caller, package_id = make_caller(), f"{start}Acme.App"
     await catalog.add_package(caller, package_id)
@@ -65,9 +64,7 @@ async def test_no_csv_cell_is_a_formula(catalog: Catalog, start: str) -> None:
     assert body.decode().split("\r\n")[1].startswith(f"'{package_id},")
 
 
-@pytest.mark.parametrize(
-    ("name", "value"), [("days", "0"), ("days", "401"), ("days", "x"), ("days", "-1"), ("format", "xml")]
-)
+@each(("name", "value"), [("days", "0"), ("days", "401"), ("days", "x"), ("days", "-1"), ("format", "xml")])
 async def test_an_invalid_parameter_is_named(catalog: Catalog, name: str, value: str) -> None:
     answer = await catalog.call(make_caller(), "GET", "get_statistics", params={name: value})
     assert (answer.status, name in answer.body["detail"]) == (400, True)

@@ -13,28 +13,22 @@ from redis.exceptions import RedisError
 
 from common.auth.sessions import Sessions
 from common.redis import open_redis
-from deploy.cluster.rights import HEALTH, MONGODB, RABBITMQ, REDIS, prepare, redis_acl
+from deploy.cluster.rights import HEALTH, MONGODB, REDIS, prepare, redis_acl
 from deploy.local.servers import run_server
 from tests.support.factories import KEYS
-from tests.support.servers.rights import excess_mongodb_rights, excess_rabbitmq_rights, excess_redis_rights
+from tests.support.servers.rights import EVERY_USER, excess_rights
 from tests.support.servers.start import mongod_with_users
 from tests.support.servers.users import PASSWORD, as_user, credentials
+from tests.support.tables import each
 from tests.support.wait import until
 
 
-@pytest.mark.parametrize("user", MONGODB)
-async def test_a_mongodb_user_can_access_its_own_databases_only(user: str, mongo_url: str) -> None:
-    assert await excess_mongodb_rights(as_user(mongo_url, user), user) == []
-
-
-@pytest.mark.parametrize("user", REDIS)
-async def test_a_redis_user_can_use_its_own_keys_and_commands_only(user: str, redis_url: str) -> None:
-    assert await excess_redis_rights(as_user(redis_url, user), user) == []
-
-
-@pytest.mark.parametrize("user", RABBITMQ)
-async def test_a_rabbitmq_user_can_use_its_own_exchanges_and_queues_only(user: str, rabbitmq_url: str) -> None:
-    assert await excess_rabbitmq_rights(as_user(rabbitmq_url, user), user) == []
+@each(("store", "user"), EVERY_USER)
+async def test_a_user_has_access_to_the_data_of_its_service_only(
+    store: str, user: str, mongo_url: str, redis_url: str, rabbitmq_url: str
+) -> None:
+    url = {"mongodb": mongo_url, "redis": redis_url, "rabbitmq": rabbitmq_url}[store]
+    assert await excess_rights(store, as_user(url, user), user) == []
 
 
 async def test_the_first_password_replaces_the_earlier_one_of_root() -> None:

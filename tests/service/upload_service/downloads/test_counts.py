@@ -11,6 +11,7 @@ from common.auth.internal_tokens import Caller
 from common.mongo import MongoDatabase
 from tests.support.services.replicas import Replicas
 from tests.support.services.upload import UploadApi, make_uploader, serving_uploads, sha256
+from tests.support.tables import each
 from tests.support.wait import until
 from upload_service.settings import UploadSettings
 
@@ -78,14 +79,14 @@ async def until_counted(api: UploadApi, caller: Caller, expected: dict[str, int]
     assert await counts(api, caller) == expected
 
 
-@pytest.mark.parametrize("request_options", COUNTED, ids=str)
+@each("request_options", COUNTED)
 async def test_a_response_with_the_last_byte_counts(api: UploadApi, request_options: dict[str, str]) -> None:
     caller, uid, address = await publish(api)
     assert (await api.get(address, **request_options)).status in {200, 206}
     await until_counted(api, caller, {uid: 1})
 
 
-@pytest.mark.parametrize("request_options", NOT_COUNTED, ids=str)
+@each("request_options", NOT_COUNTED)
 async def test_a_response_without_the_last_byte_does_not_count(api: UploadApi, request_options: dict[str, str]) -> None:
     caller, uid, address = await publish(api)
     await api.get(address, **request_options)
@@ -113,13 +114,6 @@ async def test_a_client_counts_once_for_two_replicas(replicas: Replicas) -> None
     await until_counted(replicas.first, caller, {uid: 4})
 
 
-async def test_counts_are_of_the_own_tenant_only(api: UploadApi) -> None:
-    caller, uid, address = await publish(api)
-    await download(api, caller, address)
-    await until_counted(api, caller, {uid: 1})
-    assert await counts(api, make_uploader()) == {}
-
-
 async def test_counts_before_the_days_are_left_out(api: UploadApi, monkeypatch: pytest.MonkeyPatch) -> None:
     caller, uid, address = await publish(api)
     monkeypatch.setattr("upload_service.downloads.service.current_hour", lambda: HOUR - timedelta(days=365))
@@ -132,28 +126,25 @@ async def test_counts_before_the_days_are_left_out(api: UploadApi, monkeypatch: 
     assert await counts(api, caller, days=300) == {}
 
 
-async def test_totals_are_of_days_and_versions(api: UploadApi) -> None:
+async def test_counts_and_totals_are_of_the_tenant_and_its_versions(api: UploadApi) -> None:
     caller, uid, address = await publish(api)
-    for ip in ("192.0.2.1", "192.0.2.2"):
+    for ip in ("192.0.2.1", "192.0.2.1", "192.0.2.2"):
         await download(api, at_address(caller, ip), address)
     await until_counted(api, caller, {uid: 2})
     totals = {"days": {HOUR.date().isoformat(): 2}, "versions": {uid: 2}}
     assert (await api.post(caller, "download_totals", days=2)).body == totals
-    assert (await api.post(make_uploader(), "download_totals", days=2)).body == {"days": {}, "versions": {}}
+    assert (await api.metrics()).value("pkgrepo_downloads_total", tenant_id=caller.tenant_id) == 2
+    other = make_uploader()
+    assert await counts(api, other) == {}
+    assert (await api.post(other, "download_totals", days=2)).body == {"days": {}, "versions": {}}
+    await api.post(caller, "release_installers", version_uids=[uid])
+    assert await counts(api, caller) == {}
 
 
-@pytest.mark.parametrize("days", [0, 401, -1, "30", None])
+@each("days", [0, 401, -1, "30", None])
 async def test_invalid_numbers_of_days_are_refused(api: UploadApi, days: object) -> None:
     answer = await api.post(make_uploader(), "download_counts", days=days, version_uids=[])
     assert (answer.status, "days" in answer.body["detail"]) == (400, True)
-
-
-async def test_the_counts_of_a_version_are_deleted_with_it(api: UploadApi) -> None:
-    caller, uid, address = await publish(api)
-    await download(api, caller, address)
-    await until_counted(api, caller, {uid: 1})
-    await api.post(caller, "release_installers", version_uids=[uid])
-    assert await counts(api, caller) == {}
 
 
 async def test_a_service_that_stops_writes_its_last_counts(
@@ -198,15 +189,3 @@ async def test_counts_say_since_when_they_are_complete(settings: UploadSettings,
     assert await since(is_on=False) is None
     # After a pause, counts are complete from the new start on.
     assert (await since(is_on=True) or "") > (earlier or "")
-
-
-async def test_downloads_are_a_metric_of_the_tenant(api: UploadApi) -> None:
-    caller, uid, address = await publish(api)
-    for ip in ("192.0.2.1", "192.0.2.1", "192.0.2.2"):
-        await download(api, at_address(caller, ip), address)
-    await until_counted(api, caller, {uid: 2})
-
-    async def is_counted() -> bool:
-        return (await api.metrics()).value("pkgrepo_downloads_total", tenant_id=caller.tenant_id) == 2
-
-    await until(is_counted)

@@ -3,7 +3,6 @@
 import os
 import time
 from collections.abc import AsyncIterator
-from dataclasses import dataclass
 from pathlib import Path
 from unittest.mock import AsyncMock, Mock
 from uuid import uuid4
@@ -12,8 +11,9 @@ import pytest
 
 from common.auth.internal_tokens import Caller
 from common.mongo import MongoDatabase, open_database
-from tests.support.services.upload import UploadApi, make_uploader, serving_uploads
-from tests.support.wait import until
+from tests.support.services.stored import Stored
+from tests.support.services.upload import make_uploader, serving_uploads
+from tests.support.tables import each
 from upload_service.maintenance.orphans import OrphanCollector
 from upload_service.model import StorageKind, Upload
 from upload_service.settings import UploadSettings
@@ -21,18 +21,13 @@ from upload_service.storage.filesystem import FolderStorage, StorageBackends
 from upload_service.storage.integrity import StorageIsNotOurs, StorageOwnership
 from upload_service.storage.part_files import PartFiles
 from upload_service.storage.store import MongoFileIndex
-from upload_service.uploads.store import MongoUploadStore
 
 FILE = b"installer " * 100
 DAY = 24 * 3600
 
 
-@dataclass(frozen=True)
-class Setup:
+class Setup(Stored):
     """A service, its database, and an orphan collector that a test starts."""
-
-    api: UploadApi
-    database: MongoDatabase
 
     @property
     def identity(self) -> StorageOwnership:
@@ -52,23 +47,10 @@ class Setup:
         await OrphanCollector(store, homes, self._installers, self.api.folder, self.identity, age=DAY).collect()
 
     async def complete(self, caller: Caller) -> Upload:
-        """An announced upload, so that the relay no longer uses its files."""
+        """An announced upload."""
         await self.api.chunk(caller, "f", FILE, 0, len(FILE))
-
-        async def announced() -> bool:
-            query = {"tenant_id": caller.tenant_id, "server_filename": {"$gt": ""}, "work.announce": {"$exists": False}}
-            return await self.database["uploads"].count_documents(query) == 1
-
-        await until(announced)
-        return await self.record(caller, "f")
-
-    async def record(self, caller: Caller, file_id: str) -> Upload:
-        upload = await MongoUploadStore(self.database).find(caller.tenant_id, file_id)
-        assert upload is not None
-        return upload
-
-    async def change(self, upload: Upload, **fields: object) -> None:
-        await self.database["uploads"].update_one({"upload_id": upload.upload_id}, {"$set": fields})
+        await self.until_announced()
+        return await self.record(caller)
 
     def tenant(self, caller: Caller) -> Path:
         return self.api.folder / caller.tenant_id
@@ -104,46 +86,27 @@ async def setup(
         yield setup
 
 
-async def test_a_file_without_a_record_is_removed_and_the_others_stay(setup: Setup) -> None:
+@pytest.mark.parametrize("batch", [3, 1000])
+async def test_files_without_a_record_of_their_tenant_are_removed_and_the_others_stay(
+    setup: Setup, monkeypatch: pytest.MonkeyPatch, batch: int
+) -> None:
+    monkeypatch.setattr("upload_service.maintenance.orphans.BATCH", batch)
     caller, other = make_uploader(), make_uploader()
-    names = [await setup.api.upload(caller, FILE) for _ in range(2)]
+    names = [await setup.api.upload(caller, FILE) for _ in range(4)]
     await setup.api.claim(caller, names[0])
-    orphans = setup.orphan(caller), setup.orphan(other)
+    orphans = [setup.orphan(owner) for owner in (caller, other) for _ in range(4)]
+    orphans += [setup.orphan(other, names[0]), setup.remains(make_uploader(), "0" * 32, "0")]
     await setup.collect()
-    assert [path.exists() for path in orphans] == [False, False]
+    assert [path for path in orphans if path.exists()] == []
     assert setup.api.files(caller) == sorted(names)
 
 
-async def test_a_file_of_another_tenants_record_is_not_known(setup: Setup) -> None:
-    caller, other = make_uploader(), make_uploader()
-    name = await setup.api.upload(caller, FILE)
-    orphan = setup.orphan(other, name)
-    await setup.collect()
-    assert not orphan.exists()
-    assert setup.api.files(caller) == [name]
-
-
-async def test_many_files_are_looked_up_in_batches(setup: Setup, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("upload_service.maintenance.orphans.BATCH", 3)
-    callers = [make_uploader() for _ in range(3)]
-    names = {caller.tenant_id: [await setup.api.upload(caller, FILE) for _ in range(4)] for caller in callers}
-    orphans = [setup.orphan(caller) for caller in callers for _ in range(4)]
-    await setup.collect()
-    assert not any(path.exists() for path in orphans)
-    assert [setup.api.files(caller) for caller in callers] == [sorted(names[caller.tenant_id]) for caller in callers]
-
-
-async def test_young_files_are_kept(setup: Setup) -> None:
+async def test_young_files_and_foreign_names_are_kept(setup: Setup) -> None:
     caller = make_uploader()
-    orphan, remains = setup.orphan(caller), setup.remains(caller, "0" * 32, "0")
+    young = setup.orphan(caller), setup.remains(caller, "0" * 32, "0")
     await setup.collect_old()
-    assert orphan.exists()
-    assert remains.exists()
-
-
-async def test_a_file_with_a_foreign_name_is_kept(setup: Setup) -> None:
-    caller = make_uploader()
-    foreign = [setup.orphan(caller, "README.txt"), setup.api.folder / "lost+found"]
+    assert all(path.exists() for path in young)
+    foreign = setup.orphan(caller, "README.txt"), setup.api.folder / "lost+found"
     foreign[1].mkdir()
     await setup.collect()
     assert all(path.exists() for path in foreign)
@@ -152,7 +115,7 @@ async def test_a_file_with_a_foreign_name_is_kept(setup: Setup) -> None:
 async def test_an_open_transfer_keeps_its_current_generation_only(setup: Setup) -> None:
     caller = make_uploader()
     await setup.api.chunk(caller, "f", FILE[:10], 0, len(FILE))
-    upload = await setup.record(caller, "f")
+    upload = await setup.record(caller)
     stale = setup.remains(caller, upload.upload_id, "7")
     await setup.collect()
     assert not stale.exists()
@@ -164,20 +127,14 @@ async def test_an_open_transfer_keeps_its_current_generation_only(setup: Setup) 
 async def test_the_collector_keeps_the_copy_of_a_running_takeover(setup: Setup) -> None:
     caller = make_uploader()
     await setup.api.chunk(caller, "f", FILE[:10], 0, len(FILE))
-    upload = await setup.record(caller, "f")
+    upload = await setup.record(caller)
     copy = setup.remains(caller, upload.upload_id, str(upload.fence + 1))
-    await setup.change(upload, fence=upload.fence + 1)
+    await setup.change(caller, fence=upload.fence + 1)
     await setup.collect()
     assert copy.exists()
 
 
-async def test_a_part_folder_without_a_record_is_removed(setup: Setup) -> None:
-    remains = setup.remains(make_uploader(), "0" * 32, "0")
-    await setup.collect()
-    assert not remains.exists()
-
-
-@pytest.mark.parametrize("part", ["0", "5", "a-copy-on-its-way"])
+@each("part", ["0", "5", "a-copy-on-its-way"])
 async def test_a_complete_transfer_leaves_no_part_files(setup: Setup, part: str) -> None:
     caller = make_uploader()
     upload = await setup.complete(caller)
@@ -214,22 +171,15 @@ async def test_a_folder_of_another_database_loses_nothing(setup: Setup, mongo_ur
     await setup.identity.check(StorageKind.FOLDER)
 
 
-async def test_a_folder_without_id_is_ours_if_a_record_names_a_file(setup: Setup) -> None:
+@pytest.mark.parametrize("has_record", [True, False])
+async def test_a_folder_without_id_is_ours_only_if_a_record_names_a_file(setup: Setup, has_record: bool) -> None:
     caller = make_uploader()
-    name, orphan = await setup.api.upload(caller, FILE), setup.orphan(caller)
-    (setup.api.folder / ".storage" / "id").unlink()
+    names = [await setup.api.upload(caller, FILE)] if has_record else []
+    orphan, mark = setup.orphan(caller), setup.api.folder / ".storage" / "id"
+    mark.unlink()
     await setup.collect()
-    assert setup.api.files(caller) == [name]
-    assert not orphan.exists()
-
-
-async def test_a_folder_of_unknown_files_without_id_is_not_ours(setup: Setup) -> None:
-    caller = make_uploader()
-    orphan = setup.orphan(caller)
-    (setup.api.folder / ".storage" / "id").unlink()
-    await setup.collect()
-    assert orphan.exists()
-    assert not (setup.api.folder / ".storage" / "id").exists()
+    assert setup.api.files(caller) == (names if has_record else [orphan.name])
+    assert mark.exists() is has_record
 
 
 async def test_an_empty_folder_is_not_ours_if_records_name_files(setup: Setup) -> None:

@@ -13,8 +13,9 @@ from common.auth.internal_tokens import Caller
 from common.errors import Unavailable
 from common.mongo import MongoDatabase
 from common.work import Worker
-from tests.support.services.upload import UploadApi, folder_backends, make_uploader, serving_uploads, settings_for
-from tests.support.wait import until
+from tests.support.services.stored import Stored
+from tests.support.services.upload import folder_backends, make_uploader, serving_uploads, settings_for
+from tests.support.tables import each
 from upload_service.maintenance import scrub
 from upload_service.maintenance.scrub import Scrub
 from upload_service.maintenance.store import MongoScrubStore
@@ -29,11 +30,9 @@ DAY = 24 * 3600
 
 
 @dataclass
-class Setup:
+class Setup(Stored):
     """A service, its database, and a scrub that calls `during` after each block."""
 
-    api: UploadApi
-    database: MongoDatabase
     backends: StorageBackends
     during: Callable[[], Awaitable[object]] | None = None
     blocks: list[int] = field(default_factory=list)
@@ -57,29 +56,21 @@ class Setup:
     async def stored(self, caller: Caller, data: bytes = FILE) -> Path:
         """A file that was uploaded and linked a month ago."""
         name = await self.api.upload(caller, data)
-
-        async def announced() -> bool:
-            query = {"server_filename": name, "work.announce": {"$exists": False}}
-            return await self.database["uploads"].find_one(query) is not None
-
-        await until(announced)  # The relay no longer uses the file.
+        await self.until_announced()
         assert (await self.api.claim(caller, name)).status == 200
         await self.let_a_month_pass(caller)
         return self.api.folder / caller.tenant_id / name
 
     async def let_a_month_pass(self, caller: Caller) -> None:
-        month_ago = datetime.now(UTC) - timedelta(days=30)
-        await self.database["uploads"].update_many(
-            {"tenant_id": caller.tenant_id}, {"$set": {"work.scrub.due": month_ago}}
-        )
+        await self.change(caller, **{"work.scrub.due": datetime.now(UTC) - timedelta(days=30)})
 
-    async def record(self, path: Path) -> Upload:
+    async def upload_at(self, path: Path) -> Upload:
         upload = await MongoUploadStore(self.database).find_installer(path.parent.name, path.name)
         assert upload is not None
         return upload
 
     async def mark(self, path: Path) -> Damage:
-        return (await self.record(path)).damage
+        return (await self.upload_at(path)).damage
 
 
 @pytest.fixture
@@ -89,11 +80,15 @@ async def setup(mongo_url: str, tmp_path: Path, database: MongoDatabase) -> Asyn
         yield Setup(api, database, folder_backends(settings.installers))
 
 
-def flip(path: Path, position: int = -1) -> None:
-    """Change one bit of a file."""
-    data = bytearray(path.read_bytes())
-    data[position] ^= 1
-    path.write_bytes(data)
+def flipped(data: bytes, position: int = -1) -> bytes:
+    """The data with one changed bit."""
+    changed = bytearray(data)
+    changed[position] ^= 1
+    return bytes(changed)
+
+
+def flip(path: Path) -> None:
+    path.write_bytes(flipped(path.read_bytes()))
 
 
 async def test_a_file_that_is_whole_stays_unmarked(setup: Setup) -> None:
@@ -105,23 +100,19 @@ async def test_a_file_that_is_whole_stays_unmarked(setup: Setup) -> None:
     assert sum(setup.blocks) == len(FILE)
 
 
-@pytest.mark.parametrize("position", [0, 1_500_000, -1])
-async def test_the_scrub_finds_one_flipped_bit(setup: Setup, position: int) -> None:
+@each(
+    "change",
+    [lambda data: flipped(data, 0), flipped, lambda data: data[:-1], lambda data: data + b"x"],
+    ids=["first bit", "last bit", "shorter", "longer"],
+)
+async def test_a_changed_file_is_altered(setup: Setup, change: Callable[[bytes], bytes]) -> None:
     path = await setup.stored(make_uploader())
-    flip(path, position)
+    path.write_bytes(change(path.read_bytes()))
     await setup.check_due()
     assert await setup.mark(path) is Damage.ALTERED
 
 
-@pytest.mark.parametrize("content", [FILE[:-1], FILE + b"x"], ids=["shorter", "longer"])
-async def test_a_file_of_another_length_is_altered(setup: Setup, content: bytes) -> None:
-    path = await setup.stored(make_uploader())
-    path.write_bytes(content)
-    await setup.check_due()
-    assert await setup.mark(path) is Damage.ALTERED
-
-
-async def test_a_missing_file_does_not_stop_the_migration(setup: Setup) -> None:
+async def test_damaged_files_do_not_stop_the_scrub(setup: Setup) -> None:
     caller = make_uploader()
     missing, altered, whole = [await setup.stored(caller) for _ in range(3)]
     missing.unlink()
@@ -130,20 +121,9 @@ async def test_a_missing_file_does_not_stop_the_migration(setup: Setup) -> None:
     assert [await setup.mark(path) for path in (missing, altered, whole)] == ["missing", "altered", ""]
 
 
-async def test_a_file_that_was_restored_loses_its_mark(setup: Setup) -> None:
-    caller = make_uploader()
-    path = await setup.stored(caller)
-    flip(path)
-    await setup.check_due()
-    flip(path)
-    await setup.let_a_month_pass(caller)
-    await setup.check_due()
-    assert await setup.mark(path) is Damage.NONE
-
-
 async def test_a_complete_file_without_its_final_name_is_not_missing(setup: Setup) -> None:
     path = await setup.stored(make_uploader())
-    record = await setup.record(path)
+    record = await setup.upload_at(path)
     part = path.parent / "transfers" / f"{record.upload_id}.0" / f"upload_{record.file_id}.part"
     part.parent.mkdir(parents=True)
     path.rename(part)
@@ -152,28 +132,22 @@ async def test_a_complete_file_without_its_final_name_is_not_missing(setup: Setu
     assert path.exists()
 
 
-async def test_a_file_that_is_deleted_while_it_is_read_is_not_damaged(setup: Setup) -> None:
-    caller = make_uploader()
-    path = await setup.stored(caller)
-
-    async def delete() -> None:
-        flip(path)  # The next blocks are replaced, as in a file that is being removed.
-        await setup.database["uploads"].update_one({"server_filename": path.name}, {"$set": {"status": "deleting"}})
-
-    setup.during = delete
-    await setup.check_due()
-    assert await setup.mark(path) is Damage.NONE
-
-
-async def test_a_file_truncated_while_it_is_read_is_altered(setup: Setup) -> None:
+@pytest.mark.parametrize(
+    ("change", "mark"), [({"status": "deleting"}, Damage.NONE), ({}, Damage.ALTERED)], ids=["deleted", "truncated"]
+)
+async def test_a_file_that_changes_while_it_is_read_is_altered_unless_it_is_deleted(
+    setup: Setup, change: dict[str, str], mark: Damage
+) -> None:
     path = await setup.stored(make_uploader())
 
-    async def cut() -> None:
+    async def truncate() -> None:
         path.write_bytes(b"")
+        if change:
+            await setup.database["uploads"].update_one({"server_filename": path.name}, {"$set": change})
 
-    setup.during = cut
+    setup.during = truncate
     await setup.check_due()
-    assert await setup.mark(path) is Damage.ALTERED
+    assert await setup.mark(path) is mark
 
 
 async def test_an_unmounted_disk_is_not_damage(setup: Setup) -> None:
@@ -183,7 +157,7 @@ async def test_an_unmounted_disk_is_not_damage(setup: Setup) -> None:
     setup.api.folder.rename(unmounted)
     setup.api.folder.mkdir()
     with pytest.raises(Unavailable):
-        await setup.scrub.check(await setup.record(path))
+        await setup.scrub.check(await setup.upload_at(path))
     assert await setup.mark(path) is Damage.NONE
 
 
@@ -242,7 +216,7 @@ async def test_a_file_that_can_be_read_again_at_once_gets_no_mark(
         return await size(upload)
 
     monkeypatch.setattr(folder, "size", fail_once)
-    assert await setup.scrub.check(await setup.record(path)) is Damage.NONE
+    assert await setup.scrub.check(await setup.upload_at(path)) is Damage.NONE
     assert not errors
 
 
@@ -252,7 +226,7 @@ async def test_a_damaged_file_cannot_be_claimed_but_keeps_its_claim(setup: Setup
     linked = await setup.stored(caller)
     for path in (setup.api.folder / caller.tenant_id / name, linked):
         flip(path)
-        await setup.scrub.check(await setup.record(path))
+        await setup.scrub.check(await setup.upload_at(path))
     refused = await setup.api.claim(caller, name, "v2")
     assert (refused.status, refused.body["code"]) == (404, "installer_damaged")
     assert (await setup.api.claim(caller, linked.name)).status == 200

@@ -18,19 +18,12 @@ from upload_service.storage.filesystem import InstallerStorage, StorageBackends
 from upload_service.storage.migration import Outcome
 from upload_service.storage.part_files import PartFile
 
-BOTH_WAYS = pytest.mark.parametrize(
-    ("old", "new"), [(StorageKind.FOLDER, StorageKind.S3), (StorageKind.S3, StorageKind.FOLDER)]
-)
+TO_BOTH = pytest.mark.parametrize("new", [StorageKind.S3, StorageKind.FOLDER])
 STEPS = [
     ("put", "before"),
     ("put", "after"),
     ("size", "before"),
-    ("set_storage", "before"),
-    ("set_storage", "after"),
-    ("remove", "before"),
-    ("remove", "after"),
-    ("clear_previous", "before"),
-    ("clear_previous", "after"),
+    *((method, moment) for method in ("set_storage", "remove", "clear_previous") for moment in ("before", "after")),
 ]
 SAMPLES = {
     (StorageKind.S3, "put", "after"),
@@ -38,17 +31,22 @@ SAMPLES = {
     (StorageKind.FOLDER, "remove", "before"),
 }
 EACH_STEP = pytest.mark.parametrize(
-    ("old", "new", "method", "moment"),
+    ("new", "method", "moment"),
     [
         pytest.param(
-            *(old, new, *step),
-            id=f"to {new} {' '.join(reversed(step))}",
-            marks=() if (new, *step) in SAMPLES else pytest.mark.full,
+            *(new, method, moment),
+            id=f"to {new} {moment} {method}",
+            marks=() if (new, method, moment) in SAMPLES else pytest.mark.full,
         )
-        for old, new in ((StorageKind.FOLDER, StorageKind.S3), (StorageKind.S3, StorageKind.FOLDER))
-        for step in STEPS
+        for new in (StorageKind.S3, StorageKind.FOLDER)
+        for method, moment in STEPS
     ],
 )
+
+
+def other(storage: StorageKind) -> StorageKind:
+    (found,) = set(StorageKind) - {storage}
+    return found
 
 
 class Killed(BaseException):
@@ -100,7 +98,7 @@ def interrupted_mover(
     storages: StoragePair, new: StorageKind, method: str, moment: str, action: Callable[[], Awaitable[object]]
 ) -> Any:
     """A mover that is interrupted at a step, and its store, which can be killed."""
-    (old,) = set(StorageKind) - {new}
+    old = other(new)
     store: Any = KillableStore(InterruptingProxy(storages.store, method, moment, action))
     homes: Any = {old: storages.backend(old), new: storages.backend(new)}
     side = new if method in {"put", "size"} else old
@@ -108,27 +106,23 @@ def interrupted_mover(
     return storages.mover(new, store=store, backends=StorageBackends(homes)), store
 
 
-@BOTH_WAYS
+@TO_BOTH
 @pytest.mark.parametrize("content", [b"x", FILE, FILE * 90], ids=["a byte", "small", "large"])
-async def test_a_file_is_moved(storages: StoragePair, old: StorageKind, new: StorageKind, content: bytes) -> None:
-    upload = await storages.add_installer(content, old)
+async def test_a_file_is_moved(storages: StoragePair, new: StorageKind, content: bytes) -> None:
+    upload = await storages.add_installer(content, other(new))
     assert await storages.move_all(new) == [Outcome.MOVED]
     await storages.assert_only_in(new, upload, content)
     assert await storages.move_all(new) == []
-
-
-async def test_a_file_is_moved_to_object_storage_and_back(storages: StoragePair) -> None:
-    upload = await storages.add_installer()
-    for home in (StorageKind.S3, StorageKind.FOLDER, StorageKind.S3, StorageKind.FOLDER):
+    for home in (other(new), new):
         assert await storages.move_all(home) == [Outcome.MOVED]
-        await storages.assert_only_in(home, upload)
+        await storages.assert_only_in(home, upload, content)
 
 
 @EACH_STEP
 async def test_a_mover_killed_at_any_step_loses_nothing(
-    storages: StoragePair, old: StorageKind, new: StorageKind, method: str, moment: str
+    storages: StoragePair, new: StorageKind, method: str, moment: str
 ) -> None:
-    upload = await storages.add_installer(storage=old)
+    upload = await storages.add_installer(storage=other(new))
 
     async def kill() -> None:
         store.dead = True
@@ -146,9 +140,9 @@ async def test_a_mover_killed_at_any_step_loses_nothing(
 
 @EACH_STEP
 async def test_after_a_mover_stopped_at_any_step_another_continues_at_once(
-    storages: StoragePair, old: StorageKind, new: StorageKind, method: str, moment: str
+    storages: StoragePair, new: StorageKind, method: str, moment: str
 ) -> None:
-    upload = await storages.add_installer(storage=old)
+    upload = await storages.add_installer(storage=other(new))
 
     async def stop() -> None:
         task.cancel()
@@ -162,45 +156,43 @@ async def test_after_a_mover_stopped_at_any_step_another_continues_at_once(
     await storages.assert_only_in(new, upload)
 
 
-@BOTH_WAYS
-async def test_many_movers_at_once_move_each_file_once(
-    storages: StoragePair, old: StorageKind, new: StorageKind
-) -> None:
-    uploads = [await storages.add_installer(storage=old) for _ in range(8)]
+@TO_BOTH
+async def test_many_movers_at_once_move_each_file_once(storages: StoragePair, new: StorageKind) -> None:
+    uploads = [await storages.add_installer(storage=other(new)) for _ in range(8)]
     outcomes = await asyncio.gather(*(storages.move_all(new) for _ in range(4)))
     assert [outcome for several in outcomes for outcome in several] == [Outcome.MOVED] * len(uploads)
     for upload in uploads:
         await storages.assert_only_in(new, upload)
 
 
+def run_others(storages: StoragePair, *homes: StorageKind) -> Callable[[], Awaitable[None]]:
+    """Other movers that run to these storages after the lease of the interrupted one has expired."""
+
+    async def run() -> None:
+        for home in homes:
+            await storages.expire_leases()
+            await storages.mover(home).run()
+
+    return run
+
+
 @EACH_STEP
 async def test_a_mover_without_its_lease_changes_nothing(
-    storages: StoragePair, old: StorageKind, new: StorageKind, method: str, moment: str
+    storages: StoragePair, new: StorageKind, method: str, moment: str
 ) -> None:
-    upload = await storages.add_installer(storage=old)
-
-    async def run_after_lease_expiry() -> None:
-        await storages.expire_leases()
-        await storages.mover(new).run()
-
-    mover, _ = interrupted_mover(storages, new, method, moment, run_after_lease_expiry)
+    upload = await storages.add_installer(storage=other(new))
+    mover, _ = interrupted_mover(storages, new, method, moment, run_others(storages, new))
     await mover.run()
     await storages.assert_only_in(new, upload)
 
 
-@BOTH_WAYS
+@TO_BOTH
 @pytest.mark.parametrize("moment", ["before", "after"])
 async def test_a_delayed_mover_keeps_a_file_that_was_moved_back(
-    storages: StoragePair, old: StorageKind, new: StorageKind, moment: str
+    storages: StoragePair, new: StorageKind, moment: str
 ) -> None:
-    upload = await storages.add_installer(storage=old)
-
-    async def run_after_lease_expiry() -> None:
-        for home in (new, old):
-            await storages.expire_leases()
-            await storages.mover(home).run()
-
-    mover, _ = interrupted_mover(storages, new, "set_storage", moment, run_after_lease_expiry)
+    upload = await storages.add_installer(storage=other(new))
+    mover, _ = interrupted_mover(storages, new, "set_storage", moment, run_others(storages, new, other(new)))
     await mover.run()
     home = StorageKind((await storages.record(upload))["home"])
     assert await storages.read_from(home, upload) == FILE
@@ -208,9 +200,9 @@ async def test_a_delayed_mover_keeps_a_file_that_was_moved_back(
 
 @EACH_STEP
 async def test_a_file_deleted_during_a_move_leaves_no_copy(
-    storages: StoragePair, old: StorageKind, new: StorageKind, method: str, moment: str
+    storages: StoragePair, new: StorageKind, method: str, moment: str
 ) -> None:
-    upload = await storages.add_installer(storage=old)
+    upload = await storages.add_installer(storage=other(new))
 
     async def delete() -> None:
         await storages.removal.remove(upload)
@@ -221,50 +213,37 @@ async def test_a_file_deleted_during_a_move_leaves_no_copy(
     assert [await storages.backend(home).size(upload) for home in StorageKind] == [None, None]
 
 
-@BOTH_WAYS
+async def store_copy(storages: StoragePair, upload: Upload, home: StorageKind, content: bytes) -> None:
+    copy = storages.root / "copy"
+    copy.write_bytes(content)
+    await storages.backend(home).put(upload, copy)
+
+
+@TO_BOTH
 @pytest.mark.parametrize("moment", ["before", "after"])
 async def test_a_delayed_cleanup_of_a_mover_keeps_the_recorded_file(
-    storages: StoragePair, old: StorageKind, new: StorageKind, moment: str
+    storages: StoragePair, new: StorageKind, moment: str
 ) -> None:
     """Another mover brings the file back before the first one removes the old copy."""
-    upload = await storages.add_installer(storage=old)
-    await arrive_and_stop(storages, upload, new)
-
-    async def run_after_lease_expiry() -> None:
-        await storages.expire_leases()
-        for home in (new, old):
-            await storages.mover(home).run()
-
-    mover, _ = interrupted_mover(storages, new, "renew", moment, run_after_lease_expiry)
-    await mover.run()
-    await storages.assert_only_in(old, upload)
-
-
-async def arrive_and_stop(storages: StoragePair, upload: Upload, new: StorageKind) -> None:
-    """Store a file in its new storage, and leave its copy in the old one."""
-    copy = storages.root / "copy"
-    copy.write_bytes(FILE)
-    await storages.backend(new).put(upload, copy)
+    upload = await storages.add_installer(storage=other(new))
+    await store_copy(storages, upload, new, FILE)
     await storages.database["uploads"].update_one(
         {"tenant_id": upload.tenant_id}, {"$set": {"home": new, "left": upload.storage}}
     )
+    mover, _ = interrupted_mover(storages, new, "renew", moment, run_others(storages, new, other(new)))
+    await mover.run()
+    await storages.assert_only_in(other(new), upload)
 
 
-@BOTH_WAYS
+@TO_BOTH
 @pytest.mark.parametrize("moment", ["before", "after"])
 async def test_a_delayed_mover_that_rejects_a_copy_keeps_the_recorded_file(
-    storages: StoragePair, old: StorageKind, new: StorageKind, moment: str
+    storages: StoragePair, new: StorageKind, moment: str
 ) -> None:
-    upload = await storages.add_installer(storage=old)
-    (storages.root / "other").write_bytes(bytes(upload.size))
-    await storages.backend(new).put(upload, storages.root / "other")
-
-    async def run_after_lease_expiry() -> None:
-        for _ in range(2):  # The first mover removes the other file.
-            await storages.expire_leases()
-            await storages.mover(new).run()
-
-    mover, _ = interrupted_mover(storages, new, "renew", moment, run_after_lease_expiry)
+    upload = await storages.add_installer(storage=other(new))
+    await store_copy(storages, upload, new, bytes(upload.size))
+    # The first of the others removes the other file.
+    mover, _ = interrupted_mover(storages, new, "renew", moment, run_others(storages, new, new))
     await mover.run()
     await storages.assert_only_in(new, upload)
 
@@ -286,27 +265,22 @@ class DelayedStorage:
         await self._real.put(upload, self._on_its_way)
 
 
-@BOTH_WAYS
-async def test_a_copy_stored_after_a_deletion_is_removed(
-    storages: StoragePair, old: StorageKind, new: StorageKind
-) -> None:
-    upload = await storages.add_installer(storage=old)
+@TO_BOTH
+async def test_a_copy_stored_after_a_deletion_is_removed(storages: StoragePair, new: StorageKind) -> None:
+    upload = await storages.add_installer(storage=other(new))
 
     async def delete() -> None:
         await storages.removal.remove(upload)
 
-    homes = StorageBackends(
-        {old: storages.backend(old), new: DelayedStorage(storages.backend(new), storages.root / "on its way", delete)}
-    )
+    delayed = DelayedStorage(storages.backend(new), storages.root / "on its way", delete)
+    homes = StorageBackends({other(new): storages.backend(other(new)), new: delayed})
     assert [outcome async for _, outcome in storages.mover(new, backends=homes).moves()] == [Outcome.CHANGED]
     assert [await storages.backend(home).size(upload) for home in StorageKind] == [None, None]
 
 
-@BOTH_WAYS
-async def test_a_file_claimed_by_a_version_while_it_is_moved_is_moved(
-    storages: StoragePair, old: StorageKind, new: StorageKind
-) -> None:
-    upload = await storages.add_installer(storage=old, status=Status.COMPLETE)
+@TO_BOTH
+async def test_a_file_claimed_by_a_version_while_it_is_moved_is_moved(storages: StoragePair, new: StorageKind) -> None:
+    upload = await storages.add_installer(storage=other(new), status=Status.COMPLETE)
 
     async def claim() -> None:
         await storages.database["uploads"].update_one(
@@ -337,24 +311,19 @@ async def test_an_altered_file_is_not_moved_and_is_marked(storages: StoragePair)
     assert await storages.move_all(StorageKind.S3) == []
 
 
-@BOTH_WAYS
-async def test_a_missing_file_is_reported_and_does_not_stop_the_scrub(
-    storages: StoragePair, old: StorageKind, new: StorageKind
-) -> None:
-    missing, sound = await storages.add_installer(storage=old), await storages.add_installer(storage=old)
-    await storages.backend(old).remove(missing)
+@TO_BOTH
+async def test_a_missing_file_is_reported_and_does_not_stop_the_scrub(storages: StoragePair, new: StorageKind) -> None:
+    missing, sound = [await storages.add_installer(storage=other(new)) for _ in range(2)]
+    await storages.backend(other(new)).remove(missing)
     assert sorted(await storages.move_all(new)) == [Outcome.FAILED, Outcome.MOVED]
-    assert (await storages.record(missing))["home"] == old
+    assert (await storages.record(missing))["home"] == other(new)
     await storages.assert_only_in(new, sound)
 
 
-@BOTH_WAYS
-async def test_another_file_with_the_same_name_is_no_copy(
-    storages: StoragePair, old: StorageKind, new: StorageKind
-) -> None:
-    upload = await storages.add_installer(storage=old)
-    (storages.root / "other").write_bytes(bytes(upload.size))
-    await storages.backend(new).put(upload, storages.root / "other")
+@TO_BOTH
+async def test_another_file_with_the_same_name_is_no_copy(storages: StoragePair, new: StorageKind) -> None:
+    upload = await storages.add_installer(storage=other(new))
+    await store_copy(storages, upload, new, bytes(upload.size))
     assert await storages.move_all(new) == [Outcome.FAILED]
     assert await storages.move_all(new) == []
     await storages.expire_leases()
@@ -443,14 +412,12 @@ async def test_a_slow_disk_blocks_no_request(storages: StoragePair, monkeypatch:
     assert threading.main_thread() not in threads
 
 
-async def test_a_file_that_was_just_completed_is_not_moved(storages: StoragePair) -> None:
+@pytest.mark.parametrize(
+    "change",
+    [{"updated_at": "$$NOW"}, {"status": Status.OPEN}, {"status": Status.DELETING}],
+    ids=["just completed", "open", "deleting"],
+)
+async def test_a_file_that_is_not_settled_is_not_moved(storages: StoragePair, change: dict[str, str]) -> None:
     upload = await storages.add_installer()
-    now: list[Any] = [{"$set": {"updated_at": "$$NOW"}}]
-    await storages.database["uploads"].update_one({"tenant_id": upload.tenant_id}, now)
-    assert await storages.move_all(StorageKind.S3) == []
-
-
-@pytest.mark.parametrize("status", [Status.OPEN, Status.DELETING])
-async def test_open_and_deleting_uploads_are_not_moved(storages: StoragePair, status: Status) -> None:
-    await storages.add_installer(status=status)
+    await storages.database["uploads"].update_one({"tenant_id": upload.tenant_id}, [{"$set": change}])
     assert await storages.move_all(StorageKind.S3) == []

@@ -68,7 +68,6 @@ class Setup:
         caller = make_uploader()
         name = await self.api.upload(caller, content, name="setup.exe")
         assert (await self.api.claim(caller, name)).status == 200
-        await self.let_time_pass()
         if wait:
             await self.until_moved(caller)
         return caller, name
@@ -77,6 +76,8 @@ class Setup:
         await self.database["uploads"].update_many({}, {"$set": {"updated_at": LONG_AGO}})
 
     async def until_moved(self, caller: Caller) -> None:
+        await self.let_time_pass()
+
         async def moved() -> bool:
             record = await self.record(caller)
             return record["home"] == StorageKind.S3 and not record["left"]
@@ -93,18 +94,6 @@ class Setup:
         return await self.objects.size(Upload(caller.tenant_id, "f", "u", 0, server_filename=name))
 
 
-@pytest.fixture(scope="module")
-def quick() -> Iterator[None]:
-    with pytest.MonkeyPatch.context() as patched:
-        patched.setattr("upload_service.app.MOVING_PAUSE", 0.05)
-        yield
-
-
-@pytest.fixture
-def quick_collections(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("upload_service.app.COLLECTION_PAUSE", 0.05)
-
-
 @asynccontextmanager
 async def serving_with_objects(
     mongo_url: str, folder: Path, server: ObjectServer, **settings: Any
@@ -113,13 +102,18 @@ async def serving_with_objects(
         mongo_url, folder, installer_storage=StorageKind.S3, **server.settings(uuid4().hex), **settings
     )
     assert upload_settings.object_storage is not None
-    async with serving_uploads(upload_settings) as api, open_database(mongo_url, upload_settings.database) as database:
-        yield Setup(api, database, S3Storage(upload_settings.object_storage))
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr("upload_service.app.MOVING_PAUSE", 0.05)
+        async with (
+            serving_uploads(upload_settings) as api,
+            open_database(mongo_url, upload_settings.database) as database,
+        ):
+            yield Setup(api, database, S3Storage(upload_settings.object_storage))
 
 
 @pytest.fixture(scope="module")
 async def setup(
-    quick: None, mongo_url: str, tmp_path_factory: pytest.TempPathFactory, object_server: ObjectServer
+    mongo_url: str, tmp_path_factory: pytest.TempPathFactory, object_server: ObjectServer
 ) -> AsyncIterator[Setup]:
     async with serving_with_objects(mongo_url, tmp_path_factory.mktemp("installers"), object_server) as served:
         yield served
@@ -127,7 +121,7 @@ async def setup(
 
 @pytest.fixture(scope="module")
 async def redirecting(
-    quick: None, mongo_url: str, tmp_path_factory: pytest.TempPathFactory, object_server: ObjectServer
+    mongo_url: str, tmp_path_factory: pytest.TempPathFactory, object_server: ObjectServer
 ) -> AsyncIterator[Setup]:
     folder = tmp_path_factory.mktemp("installers")
     async with serving_with_objects(mongo_url, folder, object_server, s3_redirect=True) as served:
@@ -135,7 +129,7 @@ async def redirecting(
 
 
 @pytest.fixture
-def stopped_server(new_object_server: Callable[[], ObjectServer]) -> Any:
+def stopped_server(new_object_server: Callable[[], ObjectServer]) -> Iterator[ObjectServer]:
     """An object storage with a known port that a test starts later."""
     server = new_object_server()
     server.start()
@@ -146,10 +140,15 @@ def stopped_server(new_object_server: Callable[[], ObjectServer]) -> Any:
 
 
 @pytest.fixture
-async def setup_without_objects(
-    quick: None, mongo_url: str, database: MongoDatabase, tmp_path: Path, stopped_server: ObjectServer
+async def away(
+    mongo_url: str,
+    database: MongoDatabase,
+    tmp_path: Path,
+    stopped_server: ObjectServer,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> AsyncIterator[Setup]:
     """A setup without a running object storage."""
+    monkeypatch.setattr("upload_service.app.COLLECTION_PAUSE", 0.05)
     async with serving_with_objects(mongo_url, tmp_path, stopped_server, database=database.name) as served:
         yield served
 
@@ -161,12 +160,9 @@ def observable(answer: Answer) -> tuple[int, Any, dict[str, str]]:
 
 
 async def test_a_download_is_the_same_before_and_after_the_file_has_moved(setup: Setup) -> None:
-    caller = make_uploader()
-    name = await setup.api.upload(caller, FILE, name="setup.exe")
-    await setup.api.claim(caller, name)
+    caller, name = await setup.upload(wait=False)
     address = setup.api.address(caller, name)
     before = [observable(await setup.api.get(address, **request)) for request in REQUESTS]
-    await setup.let_time_pass()
     await setup.until_moved(caller)
     assert setup.api.files(caller) == []
     assert await setup.size(caller, name) == len(FILE)
@@ -176,27 +172,15 @@ async def test_a_download_is_the_same_before_and_after_the_file_has_moved(setup:
     assert before[0][:2] == (200, FILE)
 
 
-async def test_a_large_file_is_served_in_order(setup: Setup) -> None:
-    content = b"".join(number.to_bytes(8, "big") for number in range(1 << 18)) * 3
-    caller, name = await setup.upload(content)
-    answer = await setup.api.get(setup.api.address(caller, name))
-    assert sha256(answer.body) == sha256(content)
-
-
 @pytest.mark.parametrize("home", [StorageKind.FOLDER, pytest.param(StorageKind.S3, marks=pytest.mark.full)])
 async def test_a_client_that_disconnects_is_not_logged_as_an_error(
     setup: Setup, home: StorageKind, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    content = bytes(32 << 20)
-    caller = make_uploader()
-    name = await setup.api.upload(caller, content)
-    await setup.api.claim(caller, name)
-    if home is StorageKind.S3:
-        await setup.let_time_pass()
-        await setup.until_moved(caller)
+    content = b"".join(number.to_bytes(8, "big") for number in range(1 << 20))
+    caller, name = await setup.upload(content, wait=home is StorageKind.S3)
     for _ in range(3):
         async with setup.api.service.session.get(setup.api.address(caller, name)) as answer:
-            assert await answer.content.readexactly(1000) == bytes(1000)
+            assert await answer.content.readexactly(1000) == content[:1000]
             answer.close()
     assert sha256((await setup.api.get(setup.api.address(caller, name))).body) == sha256(content)
     log = capsys.readouterr().out
@@ -206,8 +190,8 @@ async def test_a_client_that_disconnects_is_not_logged_as_an_error(
 
 async def test_repeated_chunks_are_compared_with_a_moved_file(setup: Setup) -> None:
     caller = make_uploader()
-    await setup.api.chunk(caller, "f", FILE, 0, len(FILE))
-    await setup.let_time_pass()
+    complete = await setup.api.chunk(caller, "f", FILE, 0, len(FILE))
+    await setup.api.claim(caller, complete.body["server_filename"])  # The collector removes old unclaimed files.
     await setup.until_moved(caller)
     assert (await setup.api.chunk(caller, "f", FILE, 0, len(FILE))).status == 200
     other = await setup.api.chunk(caller, "f", bytes(len(FILE)), 0, len(FILE))
@@ -215,26 +199,28 @@ async def test_repeated_chunks_are_compared_with_a_moved_file(setup: Setup) -> N
 
 
 async def test_uploads_continue_without_object_storage_and_move_once_it_is_back(
-    setup_without_objects: Setup, stopped_server: ObjectServer
+    away: Setup, stopped_server: ObjectServer
 ) -> None:
-    uploads = [await setup_without_objects.upload(FILE, wait=False) for _ in range(5)]
+    uploads = [await away.upload(wait=False) for _ in range(3)]
+    await away.api.chunk(uploads[0][0], "f", FILE[:10], 0, len(FILE))
+    assert (await away.api.cancel(uploads[0][0], "f")).status == 200
     for caller, name in uploads:
-        assert (await setup_without_objects.api.get(setup_without_objects.api.address(caller, name))).body == FILE
-        assert setup_without_objects.api.files(caller) == [name]
+        assert (await away.api.get(away.api.address(caller, name))).body == FILE
+        assert away.api.files(caller) == [name]
     stopped_server.start()
     for caller, name in uploads:
-        await setup_without_objects.until_moved(caller)
-        assert (await setup_without_objects.api.get(setup_without_objects.api.address(caller, name))).body == FILE
-        assert setup_without_objects.api.files(caller) == []
+        await away.until_moved(caller)
+        assert (await away.api.get(away.api.address(caller, name))).body == FILE
+        assert away.api.files(caller) == []
 
 
 async def test_a_moved_file_is_unavailable_without_object_storage(
-    setup_without_objects: Setup, stopped_server: ObjectServer, capsys: pytest.CaptureFixture[str]
+    away: Setup, stopped_server: ObjectServer, capsys: pytest.CaptureFixture[str]
 ) -> None:
     stopped_server.start()
-    caller, name = await setup_without_objects.upload()
+    caller, name = await away.upload()
     stopped_server.stop()
-    answer = await setup_without_objects.api.get(setup_without_objects.api.address(caller, name))
+    answer = await away.api.get(away.api.address(caller, name))
     assert (answer.status, answer.body["code"]) == (500, "dependency_unavailable")
     assert answer.headers["Retry-After"]
     log = capsys.readouterr().out
@@ -244,45 +230,30 @@ async def test_a_moved_file_is_unavailable_without_object_storage(
 
 
 async def test_a_file_released_without_object_storage_is_removed_later(
-    quick_collections: None, setup_without_objects: Setup, stopped_server: ObjectServer
+    away: Setup, stopped_server: ObjectServer
 ) -> None:
     stopped_server.start()
-    caller, name = await setup_without_objects.upload()
+    caller, name = await away.upload()
     stopped_server.stop()
-    api = setup_without_objects.api
-    assert (await api.post(caller, "release_installers", version_uids=["v1"])).status == 200
-    assert (await api.get(api.address(caller, name))).status == 404
+    assert (await away.api.post(caller, "release_installers", version_uids=["v1"])).status == 200
+    assert (await away.api.get(away.api.address(caller, name))).status == 404
     stopped_server.start()
-    assert await setup_without_objects.size(caller, name) == len(FILE)
-    await setup_without_objects.let_time_pass()
+    assert await away.size(caller, name) == len(FILE)
+    await away.let_time_pass()
 
     async def is_removed() -> bool:
-        return await setup_without_objects.size(caller, name) is None and await api.usage(caller) == (0, 0)
+        return await away.size(caller, name) is None and await away.api.usage(caller) == (0, 0)
 
     await until(is_removed)
 
 
-async def test_a_transfer_can_be_cancelled_without_object_storage(setup_without_objects: Setup) -> None:
-    caller = make_uploader()
-    await setup_without_objects.api.chunk(caller, "f", FILE[:10], 0, len(FILE))
-    assert (await setup_without_objects.api.cancel(caller, "f")).status == 200
-    assert (setup_without_objects.api.files(caller), await setup_without_objects.api.usage(caller)) == ([], (0, 0))
-
-
-async def test_a_release_removes_the_object(setup: Setup) -> None:
-    caller, name = await setup.upload()
-    assert (await setup.api.post(caller, "release_installers", version_uids=["v1"])).status == 200
-    assert await setup.size(caller, name) is None
-    assert await setup.api.usage(caller) == (0, 0)
-
-
-async def test_a_deleted_tenant_has_no_objects(setup: Setup) -> None:
-    caller, name = await setup.upload()
-    other, remaining = await setup.upload()
-    stores = MongoUploadStore(setup.database), MongoQuotaStore(setup.database)
+async def test_a_released_file_and_a_deleted_tenant_have_no_objects(setup: Setup) -> None:
+    (released, name), (deleted, _), (other, remaining) = [await setup.upload() for _ in range(3)]
+    assert (await setup.api.post(released, "release_installers", version_uids=["v1"])).status == 200
+    assert (await setup.size(released, name), await setup.api.usage(released)) == (None, (0, 0))
     homes: Any = [setup.objects]
-    await forget_tenant(caller.tenant_id, homes, *stores)
-    assert await setup.size(caller, name) is None
+    await forget_tenant(deleted.tenant_id, homes, MongoUploadStore(setup.database), MongoQuotaStore(setup.database))
+    assert [file.tenant_id async for file in setup.objects.list_files() if file.tenant_id == deleted.tenant_id] == []
     assert await setup.size(other, remaining) == len(FILE)
 
 
@@ -329,7 +300,7 @@ async def replaced(setup: Setup, tmp_path: Path, caller: Caller, name: str, cont
 
 @pytest.mark.full
 async def test_a_download_continues_if_the_object_storage_breaks_off(
-    quick: None, mongo_url: str, tmp_path: Path, object_server: ObjectServer, monkeypatch: pytest.MonkeyPatch
+    mongo_url: str, tmp_path: Path, object_server: ObjectServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     content, broken = os.urandom(24 << 20), list[type[BaseException]]()
 
@@ -356,11 +327,8 @@ async def test_a_download_continues_if_the_object_storage_breaks_off(
 async def test_a_file_that_moves_after_its_record_was_read_is_found(
     setup: Setup, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    caller = make_uploader()
-    name = await setup.api.upload(caller, FILE)
-    await setup.api.claim(caller, name)
+    caller, name = await setup.upload(wait=False)
     before = await MongoUploadStore(setup.database).find_installer(caller.tenant_id, name)
-    await setup.let_time_pass()
     await setup.until_moved(caller)
     find_installer = MongoUploadStore.find_installer
     answers = [before]
@@ -374,30 +342,19 @@ async def test_a_file_that_moves_after_its_record_was_read_is_found(
     assert not answers
 
 
-async def location(setup: Setup, caller: Caller, name: str, method: str = "GET") -> URL:
-    """The URL that a download is redirected to."""
-    address = setup.api.address(caller, name)
-    async with setup.api.service.session.request(method, address, allow_redirects=False) as response:
-        assert (response.status, response.headers["Cache-Control"]) == (307, "no-store")
-        return URL(response.headers["Location"], encoded=True)
-
-
-@pytest.mark.parametrize(
-    "content",
-    [pytest.param(FILE, id="small"), pytest.param(FILE * 2000, id="large", marks=pytest.mark.full)],
-)
-async def test_a_redirected_download_is_an_attachment(redirecting: Setup, content: bytes) -> None:
-    caller, name = await redirecting.upload(content)
-    answer = await redirecting.api.get(redirecting.api.address(caller, name))
-    assert sha256(answer.body) == sha256(content)
-    assert answer.headers["Content-Type"] == "application/octet-stream"
-    assert answer.headers["Content-Disposition"] == "attachment"
-
-
-async def test_a_download_can_be_redirected_to_object_storage(redirecting: Setup) -> None:
+async def test_a_download_can_be_redirected_to_object_storage(redirecting: Setup, object_server: ObjectServer) -> None:
     caller, name = await redirecting.upload()
     address = redirecting.api.address(caller, name)
-    assert (await redirecting.api.get(address)).body == FILE
+    async with redirecting.api.service.session.get(address, allow_redirects=False) as response:
+        assert (response.status, response.headers["Cache-Control"]) == (307, "no-store")
+        location = URL(response.headers["Location"], encoded=True)
+    assert location.query["X-Amz-Expires"] == "300"
+    assert location.path.endswith(f"/{caller.tenant_id}/{name}")
+    assert object_server.secret not in str(location)
+    whole = await redirecting.api.get(address)
+    assert (whole.status, whole.body) == (200, FILE)
+    assert whole.headers["Content-Type"] == "application/octet-stream"
+    assert whole.headers["Content-Disposition"] == "attachment"
     part = await redirecting.api.get(address, Range="bytes=10-19")
     assert (part.status, part.body) == (206, FILE[10:20])
     head = await redirecting.api.get(address, method="HEAD")
@@ -420,46 +377,27 @@ async def test_a_redirect_for_the_last_byte_counts_as_download(redirecting: Setu
     assert (await redirecting.api.metrics()).value(**counter) == 1
 
 
-async def test_a_redirect_url_expires_and_is_valid_for_one_file(
-    redirecting: Setup, object_server: ObjectServer
-) -> None:
-    caller, name = await redirecting.upload()
-    redirect_url = await location(redirecting, caller, name)
-    assert redirect_url.query["X-Amz-Expires"] == "300"
-    assert redirect_url.path.endswith(f"/{caller.tenant_id}/{name}")
-    assert object_server.secret not in str(redirect_url)
-
-
 async def test_a_file_in_the_folder_is_not_redirected(redirecting: Setup) -> None:
-    caller = make_uploader()
-    name = await redirecting.api.upload(caller, FILE)
-    await redirecting.api.claim(caller, name)
-    async with redirecting.api.service.session.get(
-        redirecting.api.address(caller, name), allow_redirects=False
-    ) as answer:
+    caller, name = await redirecting.upload(wait=False)
+    address = redirecting.api.address(caller, name)
+    async with redirecting.api.service.session.get(address, allow_redirects=False) as answer:
         assert (answer.status, await answer.read()) == (200, FILE)
 
 
-async def test_a_missing_object_is_not_redirected_to(redirecting: Setup, tmp_path: Path) -> None:
-    caller, name = await redirecting.upload()
-    await replaced(redirecting, tmp_path, caller, name, None)
-    answer = await redirecting.api.get(redirecting.api.address(caller, name))
-    assert (answer.status, answer.body["code"]) == (404, "installer_missing")
-
-
-async def test_a_withheld_file_in_object_storage_is_not_redirected_to(redirecting: Setup) -> None:
-    caller, name = await redirecting.upload()
+async def test_a_missing_or_withheld_object_is_not_redirected_to(redirecting: Setup, tmp_path: Path) -> None:
+    missing, withheld = [await redirecting.upload() for _ in range(2)]
+    await replaced(redirecting, tmp_path, *missing, None)
     change = {"uid": "v1", "withheld": True, "fence": 1}
-    assert (await redirecting.api.post(caller, "withhold_installers", versions=[change])).status == 200
-    address = redirecting.api.address(caller, name)
-    for method in ("GET", "HEAD"):
-        async with redirecting.api.service.session.request(method, address, allow_redirects=False) as answer:
-            assert answer.status == 404
+    assert (await redirecting.api.post(withheld[0], "withhold_installers", versions=[change])).status == 200
+    for upload, code in ((missing, "installer_missing"), (withheld, "installer_withheld")):
+        address = redirecting.api.address(*upload)
+        answer = await redirecting.api.get(address)
+        assert (answer.status, answer.body["code"]) == (404, code)
+        async with redirecting.api.service.session.head(address, allow_redirects=False) as head:
+            assert head.status == 404
 
 
-async def test_a_file_in_object_storage_is_scanned(
-    mongo_url: str, tmp_path: Path, object_server: ObjectServer, quick: None
-) -> None:
+async def test_a_file_in_object_storage_is_scanned(mongo_url: str, tmp_path: Path, object_server: ObjectServer) -> None:
     async with (
         fake_clamd(answers(b"stream: Evil FOUND\0")) as url,
         serving_with_objects(mongo_url, tmp_path, object_server, scanner_url=url) as setup,

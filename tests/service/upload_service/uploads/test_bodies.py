@@ -9,29 +9,28 @@ from common.auth.internal_tokens import INTERNAL_TOKEN, Caller, sign
 from tests.support.factories import KEY
 from tests.support.samples.stalled_chunk import StalledChunk
 from tests.support.services.replicas import FILE, Replicas
-from tests.support.services.upload import UploadApi, make_uploader, sha256
+from tests.support.services.upload import UploadApi, make_uploader
+from tests.support.tables import each
 from tests.support.wait import TIMEOUT
 
-START = b'--b\r\nContent-Disposition: form-data; name="chunk"\r\n\r\n'
-END = b"\r\n--b--\r\n"
+BODY = b'--b\r\nContent-Disposition: form-data; name="chunk"\r\n\r\nx\r\n--b--\r\n'
 
 
 async def status_of(api: UploadApi, caller: Caller, *lines: bytes) -> int:
     """The status of the response to a chunk of one byte with these header lines."""
     token = sign(KEY, caller, service="upload_service", operation="upload_package_version")
-    body = START + b"x" + END
     head = [
         f"POST /{caller.tenant_id}/upload_package_version HTTP/1.1".encode(),
         b"Host: localhost",
         b"Connection: close",
         f"{INTERNAL_TOKEN}: {token}".encode(),
         b"Content-Type: multipart/form-data; boundary=b",
-        f"Content-Length: {len(body)}".encode(),
+        f"Content-Length: {len(BODY)}".encode(),
         *lines,
     ]
     address = URL(api.service.address)
     reader, writer = await asyncio.open_connection(address.host, address.port)
-    writer.write(b"\r\n".join(head) + b"\r\n\r\n" + body)
+    writer.write(b"\r\n".join(head) + b"\r\n\r\n" + BODY)
     async with asyncio.timeout(TIMEOUT):
         answer = await reader.read()
     writer.close()
@@ -39,30 +38,24 @@ async def status_of(api: UploadApi, caller: Caller, *lines: bytes) -> int:
     return int(answer.split(b" ", 2)[1])
 
 
-async def test_a_well_formed_raw_request_is_accepted(api: UploadApi) -> None:
-    lines = b"X-File-ID: f", b"Content-Range: bytes 0-0/1"
-    assert await status_of(api, make_uploader(), *lines) == 200
-
-
-STRANGE = [
-    (b"X-File-ID: f", b"X-File-ID: f", b"Content-Range: bytes 0-0/1"),
-    (b"X-File-ID: f", b"Content-Range: bytes 0-0/1", b"Content-Range: bytes 0-0/1"),
-    (b"X-File-ID: f", b"Content-Range: bytes 0-0/1", b"content-range: bytes 0-0/2"),
-    (b"X-File-ID:", b"Content-Range: bytes 0-0/1"),
-    (b"X-File-ID: \xff", b"Content-Range: bytes 0-0/1"),
-    (b"X-File-ID: a\x00b", b"Content-Range: bytes 0-0/1"),
-    (b"X-File-ID: a\xc3\xbc", b"Content-Range: bytes 0-0/1"),
-    (b"X-File-ID: f", b"Content-Range: bytes \xef\xbc\x90-0/1"),
-    (b"X-File-ID: f", b"Content-Range: bytes 0-0/\xff"),
-    (b"X-File-ID: f", b"Content-Range: bytes 0-0/1", b"Content-Encoding: gzip"),
-]
-
-
-async def test_invalid_headers_are_refused_and_nothing_is_written(api: UploadApi) -> None:
+@each(
+    ("lines", "status"),
+    [
+        ((b"X-File-ID: f", b"Content-Range: bytes 0-0/1"), 200),
+        ((b"X-File-ID: f", b"X-File-ID: f", b"Content-Range: bytes 0-0/1"), 400),
+        ((b"X-File-ID: f", b"Content-Range: bytes 0-0/1", b"content-range: bytes 0-0/2"), 400),
+        ((b"X-File-ID: \xff", b"Content-Range: bytes 0-0/1"), 400),
+        ((b"X-File-ID: a\x00b", b"Content-Range: bytes 0-0/1"), 400),
+        ((b"X-File-ID: f", b"Content-Range: bytes \xef\xbc\x90-0/1"), 400),
+        ((b"X-File-ID: f", b"Content-Range: bytes 0-0/1", b"Content-Encoding: gzip"), 400),
+    ],
+)
+async def test_a_chunk_with_invalid_headers_is_refused_and_writes_nothing(
+    api: UploadApi, lines: tuple[bytes, ...], status: int
+) -> None:
     caller = make_uploader()
-    statuses = {lines: await status_of(api, caller, *lines) for lines in STRANGE}
-    assert {lines: status for lines, status in statuses.items() if status != 400} == {}
-    assert api.files(caller) == []
+    assert await status_of(api, caller, *lines) == status
+    assert len(api.files(caller)) == (status == 200)
 
 
 async def test_a_stalled_chunk_is_aborted(replicas: Replicas, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -71,16 +64,15 @@ async def test_a_stalled_chunk_is_aborted(replicas: Replicas, monkeypatch: pytes
     chunk = StalledChunk(replicas.first, caller, "f", FILE, 0, len(FILE))
     async with asyncio.timeout(TIMEOUT):
         assert (await chunk.answer()).status == 400
-    assert (replicas.first.files(caller), await replicas.first.usage(caller)) == ([], (0, 0))
+    await replicas.expect_nothing(caller)
 
 
 async def test_a_chunk_waits_while_another_request_writes_its_transfer(replicas: Replicas) -> None:
     caller = make_uploader()
     chunk = await replicas.stall_chunk(caller, 0, len(FILE))
-    waiting = asyncio.create_task(replicas.first.chunk(caller, "f", FILE, 0, len(FILE)))
+    waiting = asyncio.create_task(replicas.send(caller, 0, len(FILE)))
     assert (await chunk.resume()).status == 200
-    answer = await waiting
-    assert (answer.status, answer.body["sha256"]) == (200, sha256(FILE))
+    replicas.expect_file(caller, await waiting)
 
 
 async def test_a_chunk_does_not_wait_forever_for_another_request(
@@ -89,7 +81,7 @@ async def test_a_chunk_does_not_wait_forever_for_another_request(
     caller = make_uploader()
     chunk = await replicas.stall_chunk(caller, 0, len(FILE))
     monkeypatch.setattr("upload_service.uploads.service.LEASE_TIMEOUT", 0.1)
-    answer = await replicas.first.chunk(caller, "f", FILE, 0, len(FILE))
+    answer = await replicas.send(caller, 0, len(FILE))
     assert (answer.status, answer.body["code"]) == (500, "dependency_unavailable")
     assert answer.headers["Retry-After"] == "1"
     assert (await chunk.resume()).status == 200

@@ -41,6 +41,20 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("upload_service.uploads.store.ANNOUNCING_SECONDS", 0.3)
 
 
+@pytest.fixture
+async def listener() -> WaitingListener:
+    """A listener of no events yet."""
+    return WaitingListener()
+
+
+@pytest.fixture
+async def events(listener: WaitingListener) -> LocalEvents:
+    """The events that the listener hears."""
+    events = LocalEvents()
+    await events.subscribe("tests", "upload.finished", listener.handle)
+    return events
+
+
 async def settled(database: MongoDatabase) -> None:
     """Wait until nothing is left to announce."""
 
@@ -50,17 +64,18 @@ async def settled(database: MongoDatabase) -> None:
     await until(announced)
 
 
-async def test_a_complete_file_is_announced(settings: UploadSettings, database: MongoDatabase) -> None:
-    caller, listener, events = make_uploader(), WaitingListener(), LocalEvents()
-    await events.subscribe("tests", "upload.finished", listener.handle)
+async def test_a_complete_file_is_announced(
+    settings: UploadSettings, database: MongoDatabase, listener: WaitingListener, events: LocalEvents
+) -> None:
+    caller = make_uploader()
     async with serving_uploads(settings, events) as api:
-        first = await api.chunk(caller, "f", FILE[:10], 0, len(FILE))
-        assert first.status == 200
+        assert (await api.chunk(caller, "f", FILE[:10], 0, len(FILE))).status == 200
         assert listener.events == []
         last = await api.chunk(caller, "f", FILE[10:], 10, len(FILE))
         await listener.until({"f"})
+        stored = await api.store(make_uploader(), ("file", FILE, "a.exe"))
         await settled(database)
-    (event,) = listener.events
+    event, of_one_call = listener.events
     assert (event.type, event.source, event.tenant_id) == ("upload.finished", "upload_service", caller.tenant_id)
     assert event.data == {
         "file_id": "f",
@@ -68,19 +83,13 @@ async def test_a_complete_file_is_announced(settings: UploadSettings, database: 
         "size": len(FILE),
         "sha256": sha256(FILE),
     }
+    assert of_one_call.data["server_filename"] == stored.body["server_filename"]
 
 
-async def test_a_single_request_upload_is_announced(settings: UploadSettings, database: MongoDatabase) -> None:
-    listener, events = WaitingListener(), LocalEvents()
-    await events.subscribe("tests", "upload.finished", listener.handle)
-    async with serving_uploads(settings, events) as api:
-        stored = await api.store(make_uploader(), ("file", FILE, "a.exe"))
-        await settled(database)
-    assert [event.data["server_filename"] for event in listener.events] == [stored.body["server_filename"]]
-
-
-async def test_an_announcement_waits_for_its_first_consumer(settings: UploadSettings, database: MongoDatabase) -> None:
-    caller, listener, events = make_uploader(), WaitingListener(), LocalEvents()
+async def test_an_announcement_waits_for_its_first_consumer(
+    settings: UploadSettings, database: MongoDatabase, listener: WaitingListener
+) -> None:
+    caller, events = make_uploader(), LocalEvents()
     async with serving_uploads(settings, events) as api:
         answers = await asyncio.gather(*(api.chunk(caller, f"f{n}", FILE, 0, len(FILE)) for n in range(MANY)))
         assert {answer.status for answer in answers} == {200}
@@ -89,8 +98,10 @@ async def test_an_announcement_waits_for_its_first_consumer(settings: UploadSett
         await settled(database)
 
 
-async def test_a_repeated_announcement_has_the_same_id(settings: UploadSettings, database: MongoDatabase) -> None:
-    listener, events = WaitingListener(), LocalEvents()
+async def test_a_repeated_announcement_has_the_same_id(
+    settings: UploadSettings, database: MongoDatabase, listener: WaitingListener
+) -> None:
+    events = LocalEvents()
 
     async def fail_once(event: Event) -> None:
         await listener.handle(event)
@@ -105,11 +116,11 @@ async def test_a_repeated_announcement_has_the_same_id(settings: UploadSettings,
     assert len({event.event_id for event in listener.events}) == 1
 
 
-async def test_another_process_announces_after_a_crash(settings: UploadSettings) -> None:
-    caller, listener, events = make_uploader(), WaitingListener(), LocalEvents()
+async def test_another_process_announces_after_a_crash(
+    settings: UploadSettings, listener: WaitingListener, events: LocalEvents
+) -> None:
     async with serving_uploads(settings, LocalEvents()) as api:
-        assert (await api.chunk(caller, "f", FILE, 0, len(FILE))).status == 200
-    await events.subscribe("tests", "upload.finished", listener.handle)
+        assert (await api.chunk(make_uploader(), "f", FILE, 0, len(FILE))).status == 200
     async with serving_uploads(settings, events):
         await listener.until({"f"})
 
@@ -118,13 +129,13 @@ async def test_metrics_count_unannounced_uploads(
     settings: UploadSettings, database: MongoDatabase, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("common.telemetry.metrics.CACHE_LIFETIME", 0)
-    caller, listener, events = make_uploader(), WaitingListener(), LocalEvents()
+    events = LocalEvents()
     async with serving_uploads(settings, events) as api:
-        assert (await api.chunk(caller, "f", FILE, 0, len(FILE))).status == 200
+        await api.upload(make_uploader(), FILE)
         before = await api.metrics()
         assert before.value("pkgrepo_outbox_waiting") == 1
         assert 0 < (await api.metrics()).value("pkgrepo_outbox_lag_seconds") < TIMEOUT
-        await events.subscribe("tests", "upload.finished", listener.handle)
+        await events.subscribe("tests", "upload.finished", WaitingListener().handle)
         await settled(database)
         after = await api.metrics()
     assert (after.value("pkgrepo_outbox_waiting"), after.value("pkgrepo_outbox_lag_seconds")) == (0, 0)
@@ -133,9 +144,9 @@ async def test_metrics_count_unannounced_uploads(
 
 
 async def test_announcements_travel_over_rabbitmq(
-    settings: UploadSettings, database: MongoDatabase, rabbitmq_url: str
+    settings: UploadSettings, database: MongoDatabase, listener: WaitingListener, rabbitmq_url: str
 ) -> None:
-    caller, listener, queue = make_uploader(), WaitingListener(), f"test.{uuid4().hex[:8]}"
+    caller, queue = make_uploader(), f"test.{uuid4().hex[:8]}"
     ids = {f"f{n}" for n in range(20)}
     async with open_events(rabbitmq_url) as subscriber, open_events(rabbitmq_url) as publisher:
         await subscriber.subscribe(queue, "upload.finished", listener.handle)

@@ -30,8 +30,7 @@ async def test_rereading_files_leaves_the_shared_threads_free(
 
     monkeypatch.setattr("upload_service.uploads.session.digest_of", read_slowly)
     async with serving_uploads(settings) as first:
-        for number in range(MANY):
-            await first.chunk(caller, f"f{number}", FILE[:10], 0, SIZE)
+        await asyncio.gather(*(first.chunk(caller, f"f{number}", FILE[:10], 0, SIZE) for number in range(MANY)))
     async with serving_uploads(settings) as second, asyncio.TaskGroup() as group:
         ends = [group.create_task(second.chunk(caller, f"f{number}", FILE[10:], 10, SIZE)) for number in range(MANY)]
         try:

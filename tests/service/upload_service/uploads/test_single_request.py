@@ -7,37 +7,31 @@ from collections.abc import AsyncIterator
 
 import pytest
 
+from common.auth.internal_tokens import Caller
 from tests.support.services.upload import UploadApi, make_uploader, sha256
+from tests.support.tables import each
 from upload_service.uploads.store import MongoUploadStore
 
 FILE = b"installer " * 100
 SIZE = len(FILE)
 
 
+async def expect_nothing(api: UploadApi, caller: Caller) -> None:
+    assert (api.files(caller), await api.usage(caller)) == ([], (0, 0))
+
+
 async def test_a_form_with_a_file_is_stored_and_returns_its_fields(api: UploadApi) -> None:
-    caller = make_uploader()
+    caller = make_uploader(storage_quota=SIZE)
     answer = await api.store(
         caller, ("b", "1", None), ("file", FILE, "setup.exe"), ("a", "grün", None), ("b", "2", None)
     )
-    name = answer.body["server_filename"]
-    assert (answer.status, answer.body) == (
-        200,
-        {
-            "fields": [["b", "1"], ["a", "grün"], ["b", "2"]],
-            "server_filename": name,
-            "sha256": sha256(FILE),
-            "size": SIZE,
-        },
-    )
+    name, fields = answer.body["server_filename"], [["b", "1"], ["a", "grün"], ["b", "2"]]
+    stored = {"fields": fields, "server_filename": name, "sha256": sha256(FILE), "size": SIZE}
+    assert (answer.status, answer.body) == (200, stored)
     assert (api.folder / caller.tenant_id / name).read_bytes() == FILE
     assert name.endswith(".exe")
     assert await api.usage(caller) == (0, SIZE)
-
-
-async def test_a_stored_file_can_be_claimed(api: UploadApi) -> None:
-    caller = make_uploader(storage_quota=SIZE)
-    stored = await api.store(caller, ("file", FILE, "setup.exe"))
-    claim = (await api.claim(caller, stored.body["server_filename"])).body
+    claim = (await api.claim(caller, name)).body
     assert (claim["size"], claim["sha256"]) == (SIZE, sha256(FILE))
     assert await api.usage(caller) == (SIZE, 0)
 
@@ -46,13 +40,9 @@ async def test_a_form_without_a_file_returns_its_fields_only(api: UploadApi) -> 
     caller = make_uploader()
     for empty in [(), (("file", b"", ""),)]:
         answer = await api.store(caller, ("server_filename", "x", None), *empty)
-        assert answer.body == {
-            "fields": [["server_filename", "x"]],
-            "server_filename": None,
-            "sha256": None,
-            "size": None,
-        }
-    assert api.files(caller) == []
+        nothing = dict.fromkeys(("server_filename", "sha256", "size"))
+        assert answer.body == {"fields": [["server_filename", "x"]], **nothing}
+    await expect_nothing(api, caller)
 
 
 async def test_a_file_part_without_a_file_name_is_the_installer_too(api: UploadApi) -> None:
@@ -60,25 +50,24 @@ async def test_a_file_part_without_a_file_name_is_the_installer_too(api: UploadA
     assert (answer.body["sha256"], answer.body["fields"]) == (sha256(FILE), [])
 
 
-@pytest.mark.parametrize(
-    "parts",
+@each(
+    ("parts", "status"),
     [
-        pytest.param([("file", FILE, "a"), ("server_filename", "x", None)], id="a file and a server filename"),
-        pytest.param([("server_filename", "x", None), ("file", FILE, "a")], id="a server filename and a file"),
-        pytest.param([("file", FILE, "a"), ("installer_url", "x", None)], id="a file and where another stays"),
-        pytest.param([("installer_url", "x", None), ("file", FILE, "a")], id="where an installer stays and a file"),
-        pytest.param([("file", FILE, "a"), ("file", FILE, "b")], id="two files"),
-        pytest.param([("file", b"", "a")], id="an empty file"),
-        pytest.param([("file", FILE, "a"), ("name", b"\xff", None)], id="a field that is not UTF-8"),
+        ([("file", FILE, "a"), ("server_filename", "x", None)], 400),
+        ([("file", FILE, "a"), ("installer_url", "x", None)], 400),
+        ([("file", FILE, "a"), ("file", FILE, "b")], 400),
+        ([("file", b"", "a")], 400),
+        ([("file", FILE, "a"), ("name", b"\xff", None)], 400),
+        ([("file", FILE, "a"), ("name", "x" * (1 << 20), None), ("more", "x", None)], 413),
     ],
+    ids=["a server filename", "an address", "two files", "an empty file", "no UTF-8", "long fields"],
 )
-async def test_a_contradictory_form_is_refused_and_stores_nothing(
-    api: UploadApi, parts: list[tuple[str, bytes | str, str | None]]
+async def test_an_invalid_form_is_refused_and_stores_nothing(
+    api: UploadApi, parts: list[tuple[str, bytes | str, str | None]], status: int
 ) -> None:
     caller = make_uploader()
-    answer = await api.store(caller, *parts)
-    assert answer.status == 400
-    assert (api.files(caller), await api.usage(caller)) == ([], (0, 0))
+    assert (await api.store(caller, *parts)).status == status
+    await expect_nothing(api, caller)
 
 
 @pytest.mark.parametrize("field", ["server_filename", "installer_url"])
@@ -93,18 +82,11 @@ async def test_a_form_with_another_installer_field_stores_no_file(
     assert (answer.status, answer.body["detail"]) == (400, f"Send either `file` or `{field}`, not both.")
 
 
-async def test_long_fields_are_refused(api: UploadApi) -> None:
-    caller = make_uploader()
-    answer = await api.store(caller, ("file", FILE, "a"), ("name", "x" * (1 << 20), None), ("more", "x", None))
-    assert answer.status == 413
-    assert (api.files(caller), await api.usage(caller)) == ([], (0, 0))
-
-
 async def test_a_file_over_the_quota_is_refused_and_leaves_no_data(api: UploadApi) -> None:
     caller = make_uploader(storage_quota=SIZE - 1)
     answer = await api.store(caller, ("file", FILE, "a"))
     assert (answer.status, answer.body["code"]) == (407, "storage_exceeded")
-    assert (api.files(caller), await api.usage(caller)) == ([], (0, 0))
+    await expect_nothing(api, caller)
 
 
 async def test_a_file_on_a_full_disk_is_refused_and_leaves_no_data(
@@ -118,7 +100,7 @@ async def test_a_file_on_a_full_disk_is_refused_and_leaves_no_data(
         patched.setattr(os, "pwrite", full)
         answer = await api.store(caller, ("file", FILE, "a"))
     assert (answer.status, answer.body["code"]) == (500, "storage_full")
-    assert (api.files(caller), await api.usage(caller)) == ([], (0, 0))
+    await expect_nothing(api, caller)
 
 
 async def test_a_large_file_of_unknown_length_over_the_quota_is_refused(api: UploadApi) -> None:
@@ -133,7 +115,7 @@ async def test_a_large_file_of_unknown_length_over_the_quota_is_refused(api: Upl
     headers = {"Content-Type": "multipart/form-data; boundary=b"}
     answer = await api.service.call(caller, "POST", "store_installer", headers=headers, data=endless())
     assert answer.status == 407
-    assert (api.files(caller), await api.usage(caller)) == ([], (0, 0))
+    await expect_nothing(api, caller)
 
 
 async def test_concurrent_files_of_unknown_length_never_exceed_the_quota(api: UploadApi) -> None:

@@ -1,7 +1,6 @@
 """A backup waits for a store that is slow or away, and says what it waits for."""
 
-import hashlib
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from functools import partial
 from pathlib import Path
 
@@ -16,24 +15,14 @@ from deploy.backup.creator import BackupCreator, print_retries, run_with_retries
 from deploy.backup.folder import BackupFolder
 from deploy.backup.installers import installer_document
 from deploy.backup.records import BackupProblem, Client, DatabaseSnapshot, Entry, snapshot_read
-from deploy.local import servers
 from deploy.local.folder import Addresses
 from deploy.operator.stores import StoreAddresses, open_storage
 from deploy.operator.tenants import NotRecorded
 from tests.support.factories import KEY, KEYS
 from tests.support.processes.backup import RecordedProgress
-from upload_service.model import Upload
+from tests.support.samples.stored_installer import CONTENT, NAME, UPLOAD
 
-CONTENT = b"the bytes of an installer"
-NAME = f"{'1' * 32}.exe"
 NOBODY = "mongodb://127.0.0.1:9/?directConnection=true"
-
-
-@pytest.fixture(scope="module")
-async def mongo_url(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[str]:
-    """A separate MongoDB, because the databases have fixed names."""
-    async with servers.mongod(tmp_path_factory.mktemp("mongodb")) as url:
-        yield url
 
 
 @pytest.fixture
@@ -46,8 +35,8 @@ def retries() -> Iterator[list[str]]:
     stamina.instrumentation.set_on_retry_hooks(None)
 
 
-async def test_a_slow_call_is_repeated(mongo_url: str, retries: list[str]) -> None:
-    async with open_database(mongo_url, "slow", timeout=0.3) as database:
+async def test_a_slow_call_is_repeated(own_mongo_url: str, retries: list[str]) -> None:
+    async with open_database(own_mongo_url, "slow", timeout=0.3) as database:
         await database["rows"].insert_one({"_id": 1})
 
         async def call() -> object:
@@ -85,23 +74,20 @@ async def test_an_audit_log_and_a_storage_are_waited_for(retries: list[str]) -> 
     ]
 
 
-async def test_an_error_that_stays_is_not_repeated(mongo_url: str, retries: list[str]) -> None:
-    async with open_database(mongo_url, "upload") as database:
+async def test_an_error_that_stays_is_not_repeated(own_mongo_url: str, retries: list[str]) -> None:
+    async with open_database(own_mongo_url, "upload") as database:
         with pytest.raises(OperationFailure):
             await run_with_retries(lambda: database.command("unknown"))
     assert retries == []
 
 
 async def test_a_repeated_backup_is_complete_and_copies_nothing_twice(
-    mongo_url: str, retries: list[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    own_mongo_url: str, retries: list[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    installer = tmp_path / "installers" / "acme" / NAME
-    installer.parent.mkdir(parents=True)
-    installer.write_bytes(CONTENT)
-    upload = Upload("acme", "setup", "1" * 32, len(CONTENT), server_filename=NAME, size=len(CONTENT))
-    digest = {"sha256": hashlib.sha256(CONTENT).hexdigest()}
-    async with open_database(mongo_url, "upload") as database:
-        await database["uploads"].insert_one({**installer_document(upload), **digest})
+    (tmp_path / "installers" / "acme").mkdir(parents=True)
+    (tmp_path / "installers" / "acme" / NAME).write_bytes(CONTENT)
+    async with open_database(own_mongo_url, "upload") as database:
+        await database["uploads"].insert_one(installer_document(UPLOAD))
 
     async def interrupted(client: Client, read: Callable[[DatabaseSnapshot], Awaitable[list[Entry]]]) -> list[Entry]:
         records = await snapshot_read(client, read)
@@ -110,7 +96,7 @@ async def test_a_repeated_backup_is_complete_and_copies_nothing_twice(
         return records
 
     monkeypatch.setattr("deploy.backup.creator.snapshot_read", interrupted)
-    where = StoreAddresses(Addresses("", mongo_url, ""), tmp_path / "installers", SecretStr(KEY), KEYS)
+    where = StoreAddresses(Addresses("", own_mongo_url, ""), tmp_path / "installers", SecretStr(KEY), KEYS)
     folder, storage = BackupFolder(tmp_path / "backups"), open_storage(where.installers)
     backup = BackupCreator(folder, storage, RecordedProgress(), check=False)
     with folder.locked():

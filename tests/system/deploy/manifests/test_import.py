@@ -1,7 +1,6 @@
 """`pkgrepo import` and `pkgrepo manifests` of winget manifests with the real services."""
 
 import json
-import ssl
 from collections.abc import Sequence
 from contextlib import nullcontext
 from pathlib import Path
@@ -21,6 +20,7 @@ from deploy.winget_manifests.manifest import Manifest, find_manifests
 from deploy.winget_manifests.sources import InstallersFolder, InstallerSources
 from tests.support.processes.publish_command import open_cli_client, run_publish, start_publish
 from tests.support.servers.certificates import make_certificate
+from tests.support.servers.http_server import serve
 from tests.support.system.publishing import download
 from tests.support.system.services import Api, Services
 from tests.support.wait import until
@@ -213,17 +213,6 @@ async def test_control_characters_of_manifests_do_not_reach_the_terminal(tenant:
     assert len(json.loads(result.output)["installers"]) == 2
 
 
-async def test_a_dry_run_reports_the_same_and_changes_nothing(tenant: Api, tmp_path: Path) -> None:
-    for manifest in make_every_schema_version(2):
-        manifest.write(tmp_path)
-    lost = make_manifest(2)
-    lost.content.clear()
-    lost.write(tmp_path)
-    rows = await imported(tenant, tmp_path, trial=True)
-    assert outcomes(rows) == [("Acme.App0", "new"), ("Acme.App1", "new"), ("Acme.App2", "refused")]
-    assert (await tenant.call("POST", "get_packages")).body == []
-
-
 @pytest.mark.full
 async def test_the_same_command_finishes_a_killed_run(tenant: Api, tmp_path: Path) -> None:
     manifests = list(make_every_schema_version(12))
@@ -247,27 +236,19 @@ async def test_the_same_command_finishes_a_killed_run(tenant: Api, tmp_path: Pat
 
 async def test_installers_missing_in_the_folder_are_downloaded(tenant: Api, tmp_path: Path) -> None:
     certificate = make_certificate(tmp_path, "127.0.0.1")
-    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
-    context.load_cert_chain(certificate)
     right, altered = make_manifest(0), make_manifest(1)
 
     async def give(request: web.BaseRequest) -> web.StreamResponse:
         name = request.path.strip("/")
         return web.Response(body=right.content.get(name, b"something else"))
 
-    runner = web.ServerRunner(web.Server(give))
-    await runner.setup()
-    try:
-        await web.TCPSite(runner, "127.0.0.1", 0, ssl_context=context).start()
-        port = runner.addresses[0][1]
+    async with serve(give, certificate) as port:
         for manifest in (right, altered):
             [name] = manifest.content
             manifest.installers[0]["InstallerUrl"] = f"https://127.0.0.1:{port}/{name}"
             manifest.write(tmp_path / "tree", tmp_path / "elsewhere")
         options = (tmp_path / "tree", "--fetch", "--json", "--ca-file", certificate)
         result = await run_publish(tenant, *options, "--allow-network", "127.0.0.1/32", command="import")
-    finally:
-        await runner.cleanup()
     assert result.status == 1
     outcome = {row["package"]: row for row in json.loads(result.output)["installers"]}
     assert outcome["Acme.App0"]["outcome"] == "published"

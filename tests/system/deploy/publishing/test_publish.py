@@ -3,7 +3,6 @@
 import hashlib
 import os
 from pathlib import Path
-from uuid import UUID
 
 import pytest
 
@@ -11,7 +10,7 @@ from catalog_service.model.enumerations import Architecture, FileType
 from deploy.publish.model import Installer
 from tests.support.processes.publish_command import run_publish
 from tests.support.system.publishing import add_package, catalog, download, package_id, publish, send_chunk
-from tests.support.system.services import PASSWORD, Api, Services
+from tests.support.system.services import Api, Services
 
 
 @pytest.fixture
@@ -63,13 +62,6 @@ async def test_a_published_file_is_downloaded_unchanged(either: Api, tmp_path: P
     ]
     assert version["INSTALLER_SHA256"] == sha256
     assert await download(either, version["INSTALLER_URL"]) == file.read_bytes()
-
-
-@pytest.mark.full
-async def test_without_json_the_output_is_only_the_uid(tenant: Api, package: str, tmp_path: Path) -> None:
-    result = await run_publish(tenant, make_file(tmp_path), "--package", package, "--version", "1")
-    assert (result.status, str(UUID(result.output.strip()))) == (0, result.output.strip())
-    assert f"{package} 1 (x64) is published" in result.log
 
 
 async def test_the_options_set_the_fields_of_the_version(tenant: Api, package: str, tmp_path: Path) -> None:
@@ -139,34 +131,6 @@ async def test_a_new_package_with_an_id_in_other_letter_case_is_refused(tenant: 
     assert await storage(tenant) == (0, 0)
 
 
-async def test_other_bytes_for_an_existing_version_are_not_sent(tenant: Api, package: str, tmp_path: Path) -> None:
-    published = await publish(tenant, package, "1")
-    result = await run_publish(tenant, make_file(tmp_path), "--package", package, "--version", "1", "--json")
-    assert result.status == 1
-    assert result.documents[0]["error"]["code"] == "version_exists"
-    assert published.uid in result.log
-    assert await storage(tenant) == (len(published.content), 0)
-
-
-@pytest.mark.full
-async def test_the_same_bytes_can_become_another_version(tenant: Api, package: str, tmp_path: Path) -> None:
-    file = make_file(tmp_path)
-    for version in ("1", "2"):
-        assert (await run_publish(tenant, file, "--package", package, "--version", version)).status == 0
-    assert [version["VERSION"] for version in await listed(tenant, package)] == ["2", "1"]
-
-
-@pytest.mark.full
-async def test_a_deleted_version_is_published_again(tenant: Api, package: str, tmp_path: Path) -> None:
-    command = (make_file(tmp_path), "--package", package, "--version", "1")
-    uid = (await run_publish(tenant, *command)).output.strip()
-    assert (await tenant.call("DELETE", "delete_package_version", package, data={"versions_uids": uid})).status == 200
-    again = await run_publish(tenant, *command)
-    assert again.status == 0, again.log
-    [version] = await listed(tenant, package)
-    assert version["UID"] == again.output.strip() != uid
-
-
 async def test_files_of_several_architectures_become_installers_of_one_version(
     services: Services, tmp_path: Path
 ) -> None:
@@ -182,26 +146,18 @@ async def test_files_of_several_architectures_become_installers_of_one_version(
     ]
 
 
-@pytest.mark.full
-async def test_two_scopes_of_a_version_can_have_the_same_bytes(services: Services, tmp_path: Path) -> None:
-    tenant, name, file = await services.tenant(version_key="installer"), package_id(), make_file(tmp_path)
-    await add_package(tenant, name)
-    for scope in ("machine", "user"):
-        result = await run_publish(tenant, file, "--package", name, "--version", "1", "--scope", scope)
-        assert result.status == 0, result.log
-    assert {version["INSTALLER_SCOPE"] for version in await listed(tenant, name)} == {"machine", "user"}
-
-
 async def test_a_rejected_file_does_not_stop_the_others(tenant: Api, package: str, tmp_path: Path) -> None:
-    await publish(tenant, package, "1")
+    existing = await publish(tenant, package, "1")
     taken, free, empty = make_file(tmp_path, "a.exe"), make_file(tmp_path, "b.exe"), make_file(tmp_path, "c.exe", 0)
     versions = ("--version", "1", "--version", "2", "--version", "3")
     result = await run_publish(tenant, taken, free, empty, "--package", package, *versions, "--json")
     assert result.status == 1
     refused, published, unusable = result.documents
     assert refused["error"]["code"] == "version_exists"
+    assert existing.uid in result.log
     assert unusable["error"] == {"code": "file_unusable", "detail": f"{empty} is empty."}
-    assert {version["UID"] for version in await listed(tenant, package)} > {published["uid"]}
+    assert {version["UID"] for version in await listed(tenant, package)} == {existing.uid, published["uid"]}
+    assert await storage(tenant) == (len(existing.content) + 100_000, 0)
 
 
 async def test_a_package_that_does_not_exist_is_added_on_request(tenant: Api, tmp_path: Path) -> None:
@@ -213,12 +169,8 @@ async def test_a_package_that_does_not_exist_is_added_on_request(tenant: Api, tm
     for version in ("1", "2"):
         assert (await run_publish(tenant, file, "--package", name, "--version", version, *described)).status == 0
     added = (await catalog(tenant))[name]
-    assert (added["PACKAGE_NAME"], added["PACKAGE_PUBLISHER"], added["PACKAGE_DESCRIPTION"]) == (
-        "Trap",
-        "Acme",
-        "Snap.",
-    )
-    assert added["VERSIONS"] == ["2", "1"]
+    names = [added[f"PACKAGE_{field}"] for field in ("NAME", "PUBLISHER", "DESCRIPTION")]
+    assert (names, added["VERSIONS"]) == (["Trap", "Acme", "Snap."], ["2", "1"])
 
 
 async def test_a_wrong_password_is_reported_in_the_servers_words(tenant: Api, package: str, tmp_path: Path) -> None:
@@ -231,35 +183,22 @@ async def test_a_wrong_password_is_reported_in_the_servers_words(tenant: Api, pa
     assert result.log == f"pkgrepo: {answer.body['detail']}"
 
 
-@pytest.mark.full
-async def test_the_password_can_be_read_from_a_file(tenant: Api, package: str, tmp_path: Path) -> None:
-    secret = tmp_path / "password"
-    secret.write_text(f"{PASSWORD}\n")
-    environment = {"PKGREPO_PASSWORD": "", "PKGREPO_PASSWORD_FILE": str(secret)}
-    result = await run_publish(tenant, make_file(tmp_path), "--package", package, "--version", "1", **environment)
-    assert result.status == 0, result.log
-
-
-async def test_a_token_is_used_and_not_ended(tenant: Api, package: str, tmp_path: Path) -> None:
-    token = tenant.headers["Authorization"].removeprefix("Bearer ")
-    environment = {"PKGREPO_USER": "", "PKGREPO_PASSWORD": "", "PKGREPO_TOKEN": token}
-    result = await run_publish(tenant, make_file(tmp_path), "--package", package, "--version", "1", **environment)
-    assert result.status == 0, result.log
-    assert token not in result.log
-    assert (await tenant.call("GET", "test")).status == 200
+async def restricted(tenant: Api) -> dict[str, str]:
+    """The environment with an API token for some packages."""
+    form = {"name": "ci", "role": "publisher", "package_ids": "Acme.*"}
+    token = (await tenant.call("POST", "add_token", data=form)).body["token"]
+    return {"PKGREPO_USER": "", "PKGREPO_PASSWORD": "", "PKGREPO_TOKEN": token}
 
 
 async def test_a_restricted_api_token_publishes_its_packages_only(services: Services, tmp_path: Path) -> None:
     tenant = await services.tenant()
-    form = {"name": "ci", "role": "publisher", "package_ids": "Acme.*"}
-    token = (await tenant.call("POST", "add_token", data=form)).body["token"]
-    environment = {"PKGREPO_USER": "", "PKGREPO_PASSWORD": "", "PKGREPO_TOKEN": token}
+    environment = await restricted(tenant)
     file, new = make_file(tmp_path), ("--package-name", "App", "--publisher", "Acme", "--version", "1")
     published = await run_publish(tenant, file, "--package", "Acme.App", *new, **environment)
     refused = await run_publish(tenant, file, "--package", "Other.App", *new, **environment)
     assert (published.status, refused.status) == (0, 1), published.log
     assert refused.log == "pkgrepo: This token may change only packages whose ids match Acme.*."
-    assert token not in published.log + published.output + refused.log
+    assert environment["PKGREPO_TOKEN"] not in published.log + published.output + refused.log
 
 
 async def test_a_restricted_token_sends_a_file_again_that_another_caller_began(
@@ -272,10 +211,8 @@ async def test_a_restricted_token_sends_a_file_again_that_another_caller_began(
     installer = Installer(file, name, "1", Architecture.X64, FileType.EXE)
     begun = next(installer.file_ids(hashlib.sha256(content).hexdigest()))
     assert (await send_chunk(tenant, begun, content, 0, 1000)).status == 200
-    form = {"name": "ci", "role": "publisher", "package_ids": "Acme.*"}
-    token = (await tenant.call("POST", "add_token", data=form)).body["token"]
-    environment = {"PKGREPO_USER": "", "PKGREPO_PASSWORD": "", "PKGREPO_TOKEN": token}
-    result = await run_publish(tenant, file, "--package", name, "--version", "1", "--json", **environment)
+    command = (file, "--package", name, "--version", "1", "--json")
+    result = await run_publish(tenant, *command, **await restricted(tenant))
     assert (result.status, result.documents[0].get("resumed_from")) == (0, 0), result.log
 
 
@@ -286,23 +223,3 @@ async def test_a_full_quota_is_reported_in_the_servers_words(services: Services,
     assert result.status == 1
     assert result.documents[0]["error"]["code"] == "storage_exceeded"
     assert result.documents[0]["error"]["detail"] in result.log
-
-
-@pytest.mark.full
-async def test_a_rejected_form_is_corrected_without_a_new_upload(tenant: Api, package: str, tmp_path: Path) -> None:
-    command = (make_file(tmp_path), "--package", package, "--version", "1", "--json", "--product-code")
-    refused = await run_publish(tenant, *command, "1294A4C5")
-    assert refused.status == 1
-    assert refused.documents[0]["error"]["detail"].startswith("productcode: must be a GUID")
-    mended = await run_publish(tenant, *command, "{1294A4C5-9977-480F-9497-C0EA1E630130}")
-    assert (mended.status, mended.documents[0]["resumed_from"]) == (0, 100_000)
-
-
-@pytest.mark.full
-async def test_a_missing_tenant_is_reported(tenant: Api, tmp_path: Path) -> None:
-    gateway = tenant.base_url.removesuffix(f"/{tenant.tenant_id}")
-    result = await run_publish(
-        tenant, make_file(tmp_path), "--package", "x", "--version", "1", "--url", f"{gateway}/nobody"
-    )
-    assert (result.status, result.output) == (1, "")
-    assert "tenant" in result.log

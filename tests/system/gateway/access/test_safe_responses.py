@@ -2,11 +2,9 @@
 
 from itertools import cycle
 
-import pytest
-from aiohttp import ClientSession, UnixConnector, web
+from aiohttp import web
 from yarl import URL
 
-from common.auth.internal_tokens import Deployment
 from gateway.operations import OPERATIONS, Access
 from tests.support.api import read_answer
 from tests.support.system.fields import select_fields
@@ -58,30 +56,9 @@ async def test_pages_files_and_probes_have_the_security_headers(tenant: Api) -> 
         check_safe(await send_raw(str(link.origin()), "GET", path))
 
 
-async def test_invalid_requests_are_answered_safely(services: Services) -> None:
-    for line in ("GET / HTTP/9.9", "\x16\x03\x01", "GET / HTTP/1.1\r\nX: \0"):
-        check_safe(await send_raw(services.addresses[Deployment.MULTI], line, ""))
-
-
 async def test_a_directly_called_service_answers_safely(services: Services) -> None:
     async with serve_handler(_crash) as address:
         check_safe(await send_raw(address, "GET", "/"))
-
-
-@pytest.mark.parametrize("expect", ["100-continue", "the-unexpected"])
-async def test_a_request_with_expect_is_answered_like_any_other(expect: str, services: Services) -> None:
-    connector = UnixConnector(services.addresses["auth_service"].removeprefix("unix:"))
-    gate = services.addresses[Deployment.MULTI]
-    answers = [await send_raw(gate, "GET", path, {"Expect": expect}) for path in ("/livez", "/readyz")]
-    async with ClientSession(connector=connector) as session:
-        for method, path in {"POST": "login", "GET": "get_users", "HEAD": "get_users"}.items():
-            request = session.request(method, f"http://localhost/acme/{path}", headers={"Expect": expect})
-            async with request as response:
-                answers.append(await read_answer(response))
-    for answer in answers:
-        check_safe(answer)
-        assert answer.headers["X-Request-Id"]
-    assert [answer.status for answer in answers] == [200, 200, 401, 401, 401]
 
 
 async def test_hsts_is_sent_if_the_public_url_is_https(services: Services, redis_url: str, tenant: Api) -> None:

@@ -12,13 +12,16 @@ OF_PACKAGES = ("--include-tag", "Packages", "--include-tag", "Package versions")
 NO_READS = ("--exclude-operation-id", "find_versions", "--exclude-operation-id", "check_version")
 SEQUENCES = ("--mode", "positive", "--phases", "stateful", "--max-examples", "20", *OF_PACKAGES, *NO_READS)
 
+# A few examples have no new package id and no existing package; `test_walk` has the successes of these operations.
+SELDOM_SUCCESSFUL = {"POST add_package", "DELETE delete_package", "POST add_blacklist_entry"}
+
 pytestmark = pytest.mark.full
 
 
 async def test_valid_requests_succeed_as_documented(services: Services) -> None:
     outcome = await fuzz(await limited_tenant(services), *DETERMINISTIC, *VALID)
     assert outcome.exit_code == 0, outcome.report
-    assert (outcome.never_succeeded(), outcome.failed_answers()) == (set(), 0), outcome
+    assert (outcome.never_succeeded() - SELDOM_SUCCESSFUL, outcome.failed_answers()) == (set(), 0), outcome
 
 
 async def test_invalid_requests_are_refused_as_documented(services: Services) -> None:

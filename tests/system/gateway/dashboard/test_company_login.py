@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import AsyncIterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from http.cookies import SimpleCookie
 from pathlib import Path
 from typing import Any
@@ -60,7 +60,8 @@ async def company(services: Services, tenant: Api, tmp_path: Path) -> AsyncItera
         yield company
 
 
-async def test_the_sign_in_page_has_a_button_and_the_password_form(company: Company) -> None:
+async def test_the_sign_in_page_has_a_button_and_the_password_form(company: Company, other_tenant: Api) -> None:
+    assert "sign_in/oidc" not in str((await other_tenant.anonymous().call("GET", "sign_in")).body)
     page = str((await company.get("sign_in")).body)
     assert f'href="/{company.api.tenant_id}/sign_in/oidc?next=' in page
     assert "Sign in with Acme &lt;ID&gt;" in page
@@ -75,24 +76,14 @@ async def test_without_passwords_the_form_is_emergency_access(company: Company) 
     assert await sign_in(company.api)
 
 
-async def test_a_tenant_without_provider_has_no_button(other_tenant: Api) -> None:
-    page = str((await other_tenant.anonymous().call("GET", "sign_in")).body)
-    assert "sign_in/oidc" not in page
-
-
-async def test_the_provider_leads_back_to_the_requested_page(company: Company) -> None:
-    wanted = f"/{company.api.tenant_id}/dashboard/packages?search=a"
+@pytest.mark.parametrize("url", ["", "https://evil.example.com/", "//evil.example.com", "/other/dashboard", "/\\evil"])
+async def test_the_provider_leads_back_to_a_page_of_the_tenant(company: Company, url: str) -> None:
+    home = f"/{company.api.tenant_id}/dashboard"
+    wanted = url or f"{home}/packages?search=a"
     query, cookies = await company.begin(wanted)
-    answer = await company.get("sign_in", "oidc", "callback", cookies=cookies, **query)
-    assert (answer.status, answer.headers["Location"]) == (303, wanted)
-    assert cookies_of(answer)[f"sign_in-{company.api.tenant_id}"] == ""
-
-
-@pytest.mark.parametrize("url", ["https://evil.example.com/", "//evil.example.com", "/other/dashboard", "/\\evil"])
-async def test_the_provider_never_leads_to_another_site(company: Company, url: str) -> None:
-    query, cookies = await company.begin(url)
     answer = await company.get("sign_in", "oidc", "callback", cookies=cookies, **query, next=url)
-    assert answer.headers["Location"] == f"/{company.api.tenant_id}/dashboard"
+    assert (answer.status, answer.headers["Location"]) == (303, home if url else wanted)
+    assert cookies_of(answer)[f"sign_in-{company.api.tenant_id}"] == ""
 
 
 async def test_the_browser_is_sent_to_the_provider_with_pkce(company: Company) -> None:
@@ -126,22 +117,6 @@ async def test_a_callback_that_names_another_issuer_is_refused(company: Company,
     assert (answer.status, "Set-Cookie" in answer.headers) == (403, False)
 
 
-async def test_a_callback_at_another_tenant_is_refused(company: Company, other_tenant: Api) -> None:
-    provider = company.idp.provider(other_tenant.tenant_id)
-    await company.services.operator.providers.set(provider, "Other", with_passwords=True)
-    query, cookies = await company.begin()
-    stolen = {f"sign_in-{other_tenant.tenant_id}": next(iter(cookies.values()))}
-    other = replace(company, api=other_tenant)
-    answer = await other.get("sign_in", "oidc", "callback", cookies=stolen, **query)
-    assert (answer.status, "Set-Cookie" in answer.headers) == (403, False)
-
-
-async def test_a_callback_is_a_get_request(company: Company) -> None:
-    query, _ = await company.begin()
-    answer = await company.api.anonymous().call("POST", "sign_in", "oidc", "callback", data=query)
-    assert answer.status == 405
-
-
 async def test_problems_are_pages_without_markup_of_the_provider(company: Company) -> None:
     query, cookies = await company.begin()
     bad = {"state": query["state"], "iss": query["iss"], "error": SCRIPT, "error_description": SCRIPT}
@@ -160,14 +135,6 @@ async def test_a_provider_that_is_away_leaves_the_password_form(company: Company
     assert "private address" in str(answer.body)
     assert 'name="password"' in str(answer.body)
     assert await sign_in(company.api)
-
-
-async def test_hostile_names_are_text_on_the_page_of_users(company: Company) -> None:
-    company.idp.claims = {"name": SCRIPT, "email": f"{SCRIPT}@example.com"}
-    await company.session()
-    answer = await company.api.anonymous().call("GET", "dashboard", "users", headers=await sign_in(company.api))
-    assert "company login" in str(answer.body)
-    assert "<script>alert" not in str(answer.body)
 
 
 async def test_signing_out_leads_to_the_provider(company: Company) -> None:

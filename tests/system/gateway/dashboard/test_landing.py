@@ -1,7 +1,5 @@
 """The first pages: redirects to the dashboard, and the overview."""
 
-from urllib.parse import urlsplit
-
 import pytest
 
 from tests.support.api import Answer
@@ -20,11 +18,6 @@ PROGRAMS: tuple[dict[str, str], ...] = (
 NO_OPERATION = {"title": "Not Found", "detail": "There is no such operation.", "code": "operation_not_found"}
 
 
-async def send(api: Api, path: str, headers: dict[str, str], method: str = "GET") -> Answer:
-    url = urlsplit(api.base_url)
-    return await send_raw(f"{url.scheme}://{url.netloc}", method, path, headers)
-
-
 def assert_no_operation(answer: Answer) -> None:
     assert (answer.status, answer.headers["Content-Type"]) == (404, "application/problem+json")
     assert {name: answer.body[name] for name in NO_OPERATION} == NO_OPERATION
@@ -32,20 +25,20 @@ def assert_no_operation(answer: Answer) -> None:
 
 
 async def test_a_browser_at_the_path_of_a_tenant_gets_the_dashboard(either: Api) -> None:
-    path = urlsplit(either.base_url).path
+    path = either.path
     for address in (path, f"{path}/", f"{path}?next=//evil.example"):
         for method in ("GET", "HEAD"):
-            answer = await send(either, address, BROWSER, method)
+            answer = await either.anonymous().call_raw(method, address, BROWSER)
             assert (answer.status, answer.headers["Location"]) == (303, f"{path}/dashboard"), address
 
 
 async def test_the_single_tenant_deployment_has_one_dashboard(single: Api) -> None:
-    answer = await send(single, "/", BROWSER)
+    answer = await single.anonymous().call_raw("GET", "/", BROWSER)
     assert (answer.status, answer.headers["Location"]) == (303, "/client/api/dashboard")
 
 
 async def test_a_session_tells_the_tenant_of_the_first_page(tenant: Api) -> None:
-    answer = await send(tenant, "/", BROWSER | await sign_in(tenant))
+    answer = await tenant.anonymous().call_raw("GET", "/", BROWSER | await sign_in(tenant))
     assert (answer.status, answer.headers["Location"]) == (303, f"/{tenant.tenant_id}/dashboard")
 
 
@@ -57,17 +50,17 @@ async def test_the_default_tenant_has_the_first_page(services: Services, redis_u
 
 
 async def test_a_program_gets_a_problem_instead_of_a_page(either: Api) -> None:
-    path = urlsplit(either.base_url).path
+    path = either.path
     for address in ("/", path, f"{path}/"):
         for headers in PROGRAMS:
-            assert_no_operation(await send(either, address, headers))
-        assert_no_operation(await send(either, address, BROWSER, "POST"))
+            assert_no_operation(await either.anonymous().call_raw("GET", address, headers))
+        assert_no_operation(await either.anonymous().call_raw("POST", address, BROWSER))
 
 
 async def test_caches_do_not_mix_pages_and_problems(either: Api) -> None:
-    path = urlsplit(either.base_url).path
+    path = either.path
     for headers in (BROWSER, *PROGRAMS):
-        answer = await send(either, path, headers)
+        answer = await either.anonymous().call_raw("GET", path, headers)
         assert answer.headers["Vary"] == "Accept, Cookie"
         assert answer.status != 303 or answer.headers["Cache-Control"] == "no-store"
 
@@ -78,5 +71,5 @@ async def test_caches_do_not_mix_pages_and_problems(either: Api) -> None:
 async def test_no_path_redirects_a_browser_to_another_site(either: Api, path: str) -> None:
     cookies = {"Cookie": "session-//evil.example=x; session-=x; session-Client=x"}
     for address in (path, "/") if "client/api" not in either.base_url else (path,):
-        answer = await send(either, address, BROWSER | cookies)
+        answer = await either.anonymous().call_raw("GET", address, BROWSER | cookies)
         assert (answer.status, "Location" in answer.headers) == (404, False), address

@@ -109,15 +109,6 @@ async def test_a_forbidden_address_ends_a_stream(
         assert set((await stream.content.read()).split(b"\n\n")) <= {b":", b""}
 
 
-async def test_a_user_holds_few_streams_in_all_sessions_together(tenant: Api, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("gateway.dashboard.pages.live_events.MAX_PER_USER", 2)
-    async with AsyncExitStack() as pages:
-        *oldest, first, second = [await pages.enter_async_context(watching(tenant)) for _ in range(4)]
-        assert [await stream.content.read() for stream in oldest] == [b"retry: 30000\n\n"] * 2
-        assert not first.content.at_eof()
-        assert not second.content.at_eof()
-
-
 async def test_a_stopping_gateway_ends_its_streams(services: Services, tenant: Api, redis_url: str) -> None:
     async with AsyncExitStack() as open_still, AsyncExitStack() as stopping:
         address = await stopping.enter_async_context(run_gateway(services, redis_url))

@@ -63,7 +63,7 @@ async def follow(steps: Sequence[tuple[Any, ...]]) -> None:
         ]
 
 
-@settings(max_examples=60)
+@settings(max_examples=30)
 @given(steps=st.lists(STEPS, min_size=10, max_size=40))
 def test_each_ring_reads_the_plain_filter_of_all_entries(steps: Sequence[tuple[Any, ...]]) -> None:
     with pytest.MonkeyPatch.context() as patched:
@@ -125,29 +125,34 @@ def test_the_size_of_a_catalog_counts_every_file_once(monkeypatch: pytest.Monkey
     assert len(written) == 2 * 5  # two encodings of five different parts
 
 
-@each(("disk", "is_copied"), [(1 << 20, True), (40_000, False)])
-async def test_packages_in_many_pieces_are_copied_if_there_is_room(disk: int, is_copied: bool) -> None:
-    staged = StagedCatalog(rings=FIVE)
-    for number in range(40):
-        staged.put(f"Acme.App{number:02}", ([(None, "stable"), (Stage(("pilot",)), "stable")], True))
-    with pytest.MonkeyPatch.context() as patched:
-        patched.setattr("tests.support.samples.staged_catalogs.BATCH", 40)
-        catalogs = cache_of(staged, disk)
-        for ring in (ALL_RINGS, *FIVE):
-            view = View(include_disabled=True, ring=ring)
-            assert len(await listed(catalogs, view)) == 40
-            body = await catalogs.body("acme", await catalogs.check("acme"), view, PLAIN)
-            assert body
-            assert (len(body.blocks) < 10) == is_copied
-            assert catalogs.size <= disk
-
-
-async def test_packages_in_many_pieces_are_sent_from_a_disk_that_is_full(monkeypatch: pytest.MonkeyPatch) -> None:
-    staged = StagedCatalog(rings=FIVE)
-    for number in range(40):
-        staged.put(f"Acme.App{number:02}", ([(None, "stable"), (Stage(("pilot",)), "stable")], True))
+@pytest.fixture
+def many_pieces(monkeypatch: pytest.MonkeyPatch) -> StagedCatalog:
+    """Forty packages whose views alternate between two parts of a file."""
     monkeypatch.setattr("tests.support.samples.staged_catalogs.BATCH", 40)
-    catalogs = cache_of(staged)
+    staged = StagedCatalog(rings=FIVE)
+    for number in range(40):
+        staged.put(f"Acme.App{number:02}", ([(None, "stable"), (Stage(("pilot",)), "stable")], True))
+    return staged
+
+
+@each(("disk", "is_copied"), [(1 << 20, True), (40_000, False)])
+async def test_packages_in_many_pieces_are_copied_if_there_is_room(
+    many_pieces: StagedCatalog, disk: int, is_copied: bool
+) -> None:
+    catalogs = cache_of(many_pieces, disk)
+    for ring in (ALL_RINGS, *FIVE):
+        view = View(include_disabled=True, ring=ring)
+        assert len(await listed(catalogs, view)) == 40
+        body = await catalogs.body("acme", await catalogs.check("acme"), view, PLAIN)
+        assert body
+        assert (len(body.blocks) < 10) == is_copied
+        assert catalogs.size <= disk
+
+
+async def test_packages_in_many_pieces_are_sent_from_a_disk_that_is_full(
+    many_pieces: StagedCatalog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    catalogs = cache_of(many_pieces)
     check = await catalogs.check("acme")
     assert await catalogs.body("acme", check, View(include_disabled=True, ring=ALL_RINGS), PLAIN)
     monkeypatch.setattr("tempfile.tempdir", "/nonexistent")

@@ -61,7 +61,7 @@ async def test_png_and_jpeg_of_every_mode_become_png(kind: str, mode: str) -> No
 
 @each(
     ("size", "expected"),
-    [((1024, 512), (256, 128)), ((100, 1000), (26, 256)), ((256, 256), (256, 256)), ((3000, 1), (256, 1))],
+    [((2000, 2000), (256, 256)), ((100, 1000), (26, 256)), ((256, 128), (256, 128)), ((3000, 1), (256, 1))],
 )
 async def test_a_logo_is_at_most_256_pixels_wide_and_high(size: tuple[int, int], expected: tuple[int, int]) -> None:
     assert opened(await decode(picture(size=size))).size == expected
@@ -89,23 +89,17 @@ async def test_metadata_is_removed() -> None:
         ("PNG", {"exif": exif, "pnginfo": text, "icc_profile": b"taken at home"}),
     ]
     for kind, metadata in options:
-        png = await decode(picture(kind, **metadata))
+        png = await decode(picture(kind, **metadata) + b"taken at home")
 
         assert opened(png).info == {}
         assert b"taken at home" not in png
-
-
-async def test_bytes_after_the_image_are_removed() -> None:
-    assert b"<script>" not in await decode(picture() + b"<script>alert(1)</script>")
 
 
 @each(
     "image",
     [
         picture("GIF"),
-        picture("WEBP"),
         picture("BMP"),
-        picture("TIFF"),
         SVG,
         b"GIF89a" + SVG,
         picture()[:40],
@@ -114,7 +108,6 @@ async def test_bytes_after_the_image_are_removed() -> None:
         b"\x89PNG\r\n\x1a\n",
         b"\xff\xd8\xff",
         b"MZ\x90\x00",
-        b"\x00",
     ],
     ids=lambda image: repr(image[:8]),
 )
@@ -137,10 +130,6 @@ async def test_an_incomplete_or_other_image_is_refused(image: bytes) -> None:
 async def test_an_image_of_too_many_pixels_is_refused(image: bytes) -> None:
     with pytest.raises(InvalidField, match=r"^Logo: has more than 4000000 pixels"):
         await decode(image)
-
-
-async def test_an_image_of_four_million_pixels_is_decoded() -> None:
-    assert opened(await decode(picture(size=(2000, 2000)))).size == (256, 256)
 
 
 @each(

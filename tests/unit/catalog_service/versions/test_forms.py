@@ -1,5 +1,6 @@
 """The forms of catalog_service: validation and the stored spelling."""
 
+import unicodedata
 from typing import Any
 
 import pytest
@@ -27,16 +28,15 @@ def read(**fields: Any) -> PackageVersion:
     return new_version(form(**{**version_form(), "server_filename": "file.msi", **fields}), "acme.editor")
 
 
-@each("text", ["acme.editor", "a", "Ä b", "x" * 128, "a{b}", "...", "日本", "a-b_c+d@e#f%"])
+@each("text", ["acme.editor", "a", "A\u0308 b", "x" * 128, "a{b}", "...", "日本", "a-b_c+d@e#f%"])
 def test_a_package_id_may_hold_most_characters(text: str) -> None:
-    assert package_id(text) == text
+    assert package_id(text) == unicodedata.normalize("NFC", text)
 
 
 @each(
     "text",
     [
         "",
-        ".",
         "..",
         " a",
         "a ",
@@ -44,14 +44,9 @@ def test_a_package_id_may_hold_most_characters(text: str) -> None:
         "a\\b",
         "a:b",
         "a*",
-        "a?",
-        'a"',
-        "<a",
-        "a>",
         "a|b",
         "a,b",
         "a\nb",
-        "a\0",
         "a\u202eb",
         "\ud800",
         "x" * 129,
@@ -74,13 +69,12 @@ def test_an_invisible_character_in_a_package_id_is_refused(character: str) -> No
         package_id(f"Big.{character}Editor")
 
 
-def test_a_package_id_is_converted_to_normal_form() -> None:
-    assert package_id("A\u0308") == "Ä"
-
-
 def test_a_version_needs_four_fields_and_its_file() -> None:
     version = read()
 
+    assert (version.locale, version.channel, version.upgrades) == (Locale.EN_US, "stable", UpgradeBehavior.INSTALL)
+    assert (version.nested_type, version.nested_paths, version.switches) == (None, (), Switches())
+    assert (version.product_code, version.upgrade_code, version.package_family_name) == ("", "", "")
     assert (version.version, version.architecture, version.installer_type, version.scope, version.server_filename) == (
         "1.0",
         Architecture.X64,
@@ -126,14 +120,6 @@ def test_an_external_installer_has_a_url_and_a_digest() -> None:
 def test_an_installer_has_exactly_one_complete_source(fields: dict[str, str], reason: str) -> None:
     with pytest.raises(InvalidRequest, match=reason):
         read(**fields)
-
-
-def test_other_fields_have_defaults() -> None:
-    version = read()
-
-    assert (version.locale, version.channel, version.upgrades) == (Locale.EN_US, "stable", UpgradeBehavior.INSTALL)
-    assert (version.nested_type, version.nested_paths, version.switches) == (None, (), Switches())
-    assert (version.product_code, version.upgrade_code, version.package_family_name) == ("", "", "")
 
 
 @each(
@@ -186,18 +172,13 @@ def test_the_field_of_an_invalid_value_is_named(wrong: dict[str, str]) -> None:
         read(**wrong)
 
 
-def test_a_guid_is_stored_unchanged() -> None:
-    version = read(productcode=GUID, upgradecode=GUID.lower())
-
-    assert (version.product_code, version.upgrade_code) == (GUID, GUID.lower())
-
-
-def test_eight_switches_are_stored() -> None:
+def test_switches_and_codes_are_stored_unchanged() -> None:
     names = ["Silent", "SilentWithProgress", "Interactive", "InstallLocation", "Log", "Upgrade", "Custom", "Repair"]
 
-    switches = read(**{f"switch_{name}": f"/{name} " for name in names}).switches
+    version = read(**{f"switch_{name}": f"/{name} " for name in names}, productcode=GUID, upgradecode=GUID.lower())
 
-    assert list(vars(switches).values()) == [f"/{name} " for name in names]
+    assert list(vars(version.switches).values()) == [f"/{name} " for name in names]
+    assert (version.product_code, version.upgrade_code) == (GUID, GUID.lower())
 
 
 def test_dependencies_are_stored() -> None:
@@ -215,10 +196,6 @@ def test_dependencies_are_stored() -> None:
     assert needed.packages == (PackageDependency("acme.runtime", "2.1"), PackageDependency("acme.fonts"))
 
 
-def test_a_package_dependency_needs_no_version() -> None:
-    assert read(dep_pkg_identifier="acme.runtime").dependencies.packages == (PackageDependency("acme.runtime"),)
-
-
 @each(
     "wrong",
     [
@@ -233,14 +210,9 @@ def test_package_dependencies_and_their_versions_come_in_pairs(wrong: dict[str, 
         read(**wrong)
 
 
-def test_nested_paths_are_stored_for_an_archive() -> None:
-    assert read(file_type="zip", file_nested_path=("bin\\a, b.msi", "", "c/d..exe")).nested_paths == (
-        "bin\\a, b.msi",
-        "c/d..exe",
-    )
-
-
-def test_nested_paths_of_other_types_are_omitted() -> None:
+def test_only_an_archive_has_nested_paths() -> None:
+    paths = ("bin\\a, b.msi", "", "c/d..exe")
+    assert read(file_type="zip", file_nested_path=paths).nested_paths == ("bin\\a, b.msi", "c/d..exe")
     assert read(file_type="exe", file_nested_path="/a.msi").nested_paths == ()
 
 
@@ -253,12 +225,9 @@ def test_a_nested_path_that_leaves_the_archive_is_refused(path: str) -> None:
 @each("values", [(UID, UID[:-1] + "e"), (f"{UID},{UID[:-1]}e",), (f" {UID.upper()} , {UID}", UID[:-1] + "e")])
 def test_uids_are_repeated_or_separated_by_commas(values: tuple[str, ...]) -> None:
     assert version_uids(form(versions_uids=values)) == (UID, UID[:-1] + "e")
-
-
-@each("values", [(), ("",), (" , ",)])
-def test_at_least_one_uid_is_needed(values: tuple[str, ...]) -> None:
-    with pytest.raises(InvalidField, match=r"^versions_uids: "):
-        version_uids(form(versions_uids=values))
+    for missing in ((), ("",), (" , ",)):
+        with pytest.raises(InvalidField, match=r"^versions_uids: "):
+            version_uids(form(versions_uids=missing))
 
 
 @each("text", ["1", UID.replace("-", ""), f"{{{UID}}}", f"urn:uuid:{UID}"])
@@ -285,8 +254,4 @@ def test_an_invalid_uid_is_an_unknown_version(text: str) -> None:
 )
 def test_a_file_name_has_the_suffix_of_its_type(kind: str, suffix: str) -> None:
     assert read(file_type=kind, server_filename="file").suffix == suffix
-
-
-@each(("name", "suffix"), [("a.otf", ".otf"), ("a", ".ttf")])
-def test_a_font_keeps_its_uploaded_file_name(name: str, suffix: str) -> None:
-    assert read(file_type="FONT", server_filename=name).suffix == suffix
+    assert read(file_type=kind, server_filename="a.otf").suffix == (".otf" if kind == "FONT" else suffix)

@@ -1,33 +1,15 @@
 """Manifests in every contract: a client accepts each manifest and receives all its fields."""
 
 from collections.abc import Mapping
-from dataclasses import fields
 from typing import Any
 
 from catalog_service.catalog.reader import WholeEntry
 from catalog_service.model.enumerations import Architecture, FileType, UpgradeBehavior
-from catalog_service.model.manifest import (
-    Agreement,
-    AppsAndFeaturesEntry,
-    DesiredStateConfiguration,
-    Documentation,
-    DscV3,
-    DscV3Resource,
-    ExpectedReturnCode,
-    Icon,
-    InstalledFile,
-    LocalReleaseTexts,
-    LocalTexts,
-    PackageManifest,
-    PowerShellModule,
-    PowerShellResource,
-    ReturnResponse,
-    VersionManifest,
-)
-from catalog_service.model.versions import Dependencies, PackageDependency, PackageVersion, Switches
+from catalog_service.model.versions import Dependencies, PackageDependency, Switches
 from catalog_service.winget.contracts import Contract
 from catalog_service.winget.manifest import manifest
 from catalog_service.winget.requests import Query
+from tests.support.samples.sample_forms import PACKAGE, VERSION
 from tests.support.samples.winget_factories import make_entry, make_version
 from tests.support.tables import each
 from tests.support.winget.client import CONTRACTS
@@ -35,68 +17,10 @@ from tests.support.winget.rules import INSTALLER_MEMBERS, LOCALE_MEMBERS, check_
 
 URL = "https://example.com/x"
 MINORS = [int(version.split(".")[1]) for version in CONTRACTS]
-SAID_BY_PACKAGE: dict[str, Any] = {
-    **dict.fromkeys(
-        ["publisher_url", "publisher_support_url", "privacy_url", "package_url", "license_url", "copyright_url"], URL
-    ),
-    "purchase_url": URL,
-    "author": "Wile E.",
-    "license": "MIT",
-    "copyright": "(c) Acme",
-    "short_description": "Edits.",
-    "tags": ("text", "editor"),
-    "agreements": (Agreement(agreement_label="Terms", agreement="Be kind.", agreement_url=URL),),
-    "installation_notes": "Done.",
-    "documentations": (Documentation(document_label="Manual", document_url=URL),),
-    "icons": (Icon(icon_url=URL, icon_file_type="png", icon_sha256="ab" * 32),),
-    "package_locale": "en-GB",
-    "moniker": "edit",
-    "locales": (LocalTexts(package_locale="de-DE", package_name="Bearbeiter", license="MIT"),),
-}
 SAID_BY_VERSION: dict[str, Any] = {
-    "release_notes": "New.",
-    "release_notes_url": URL,
-    "locales": (LocalReleaseTexts(package_locale="de-DE", release_notes="Neu."),),
-    "installer_locale": "en-GB",
-    "platform": ("Windows.Desktop",),
-    "minimum_os_version": "10.0.0.0",
-    "install_modes": ("silent",),
-    "installer_success_codes": (3010,),
-    "expected_return_codes": (
-        ExpectedReturnCode(installer_return_code=5, return_response=ReturnResponse.CUSTOM, return_response_url=URL),
-        ExpectedReturnCode(installer_return_code=6, return_response=ReturnResponse.DISK_FULL),
-    ),
-    "commands": ("edit",),
-    "protocols": ("edit",),
-    "file_extensions": ("txt",),
-    "capabilities": ("internetClient",),
-    "restricted_capabilities": ("runFullTrust",),
-    "signature_sha256": "cd" * 32,
-    "excluded_markets": ("US",),
-    "installer_aborts_terminal": True,
-    "release_date": "2026-11-22",
-    "install_location_required": True,
-    "require_explicit_upgrade": True,
-    "display_install_warnings": True,
-    "elevation_requirement": "elevatesSelf",
-    "unsupported_os_architectures": (Architecture.ARM,),
-    "unsupported_arguments": ("log",),
-    "apps_and_features_entries": (
-        AppsAndFeaturesEntry(display_name="Editor", display_version="1.0.1", installer_type=FileType.BURN),
-    ),
-    "default_install_location": r"%ProgramFiles%\Editor",
-    "installed_files": (InstalledFile(relative_file_path="edit.exe", file_sha256="ab" * 32),),
-    "download_command_prohibited": True,
-    "repair_behavior": "modify",
-    "archive_binaries_depend_on_path": True,
-    "desired_state_configuration": DesiredStateConfiguration(
-        power_shell=(
-            PowerShellModule(
-                repository_url=URL, module_name="Acme.Dsc", resources=(PowerShellResource(name="Editor"),)
-            ),
-        ),
-        dscv3=DscV3(resources=(DscV3Resource(type="Acme.Editor/Settings"),)),
-    ),
+    **VERSION,
+    "portable_command_alias": [],  # The installer is no archive.
+    "apps_and_features_entries": [{"display_name": "Editor", "display_version": "1.0.1", "installer_type": "BURN"}],
     "product_code": "{01234567-89AB-CDEF-0123-456789ABCDEF}",
     "upgrade_code": "{FEDCBA98-7654-3210-FEDC-BA9876543210}",
     "package_family_name": "Acme.Editor_8wekyb3d8bbwe",
@@ -120,36 +44,22 @@ def names(members: Mapping[int, str], minor: int) -> set[str]:
     return {name for since, members_listed in members.items() if since <= minor for name in members_listed.split()}
 
 
-def test_the_sample_package_has_every_field() -> None:
-    assert SAID_BY_PACKAGE.keys() == PackageManifest.model_fields.keys()
-    own = {member.name for member in fields(PackageVersion)}
-    assert SAID_BY_VERSION.keys() - own == VersionManifest.model_fields.keys() - {
-        "portable_command_alias",
-        "allowed_markets",
-    }
-
-
 @each("minor", MINORS)
 def test_a_contract_has_exactly_its_fields(minor: int) -> None:
-    entry = make_entry(
-        "Acme.Editor", make_version(**SAID_BY_VERSION), description="Long.\nAnd longer.", **SAID_BY_PACKAGE
-    )
+    entry = make_entry("Acme.Editor", make_version(**SAID_BY_VERSION), description="Long.\nAnd longer.", **PACKAGE)
     version = version_for_client(entry, minor)
     assert version is not None
-    default, (german,), (installer,) = version["DefaultLocale"], version["Locales"], version["Installers"]
+    default, (german, chinese), (installer,) = version["DefaultLocale"], version["Locales"], version["Installers"]
     assert default.keys() == names(LOCALE_MEMBERS, minor)
     left_out = {"InstallerIdentifier", "NestedInstallerType", "NestedInstallerFiles", "SignatureSha256"}
     left_out |= {"UpgradeBehavior"} if minor < 6 else set()
     left_out |= {"PackageFamilyName"} if minor < 4 else set()
     assert installer.keys() == names(INSTALLER_MEMBERS, minor) - left_out
-    assert german == {
-        "PackageLocale": "de-DE",
-        "PackageName": "Bearbeiter",
-        "License": "MIT",
-        **({"ReleaseNotes": "Neu."} if minor >= 1 else {}),
-    }
+    assert german.keys() == default.keys() - {"Moniker"}
+    assert german.get("ReleaseNotes") == ("Schneller." if minor >= 1 else None)
+    assert chinese == {"PackageLocale": "zh-Hant-TW", "ShortDescription": "編輯文字"}
     if minor >= 1:
-        assert installer["Markets"] == {"ExcludedMarkets": ["US"]}
+        assert installer["Markets"] == {"ExcludedMarkets": ["US", "DE"]}
         assert installer["AppsAndFeaturesEntries"][0] == {
             "DisplayName": "Editor",
             "DisplayVersion": "1.0.1",
@@ -157,10 +67,10 @@ def test_a_contract_has_exactly_its_fields(minor: int) -> None:
             "UpgradeCode": "{FEDCBA98-7654-3210-FEDC-BA9876543210}",
         }
         codes = [code["InstallerReturnCode"] for code in installer["ExpectedReturnCodes"]]
-        assert codes == ([5, 6] if minor >= 4 else [6])
+        assert codes == ([1618, -2147483648] if minor >= 4 else [1618])
     if minor >= 4:
-        assert installer["InstallationMetadata"]["Files"] == [{"RelativeFilePath": "edit.exe", "FileSha256": "ab" * 32}]
-        assert installer["ExpectedReturnCodes"][0]["ReturnResponseUrl"] == URL
+        assert installer["InstallationMetadata"]["Files"][0]["FileSha256"] == "0b" * 32
+        assert installer["ExpectedReturnCodes"][1]["ReturnResponseUrl"] == "https://a.example/1"
 
 
 def test_contract_1_28_has_the_configuration_by_the_client_s_names() -> None:
@@ -168,8 +78,14 @@ def test_contract_1_28_has_the_configuration_by_the_client_s_names() -> None:
 
     assert version is not None
     assert version["Installers"][0]["DesiredStateConfiguration"] == {
-        "PowerShell": [{"RepositoryUrl": URL, "ModuleName": "Acme.Dsc", "Resources": [{"Name": "Editor"}]}],
-        "DSCv3": {"Resources": [{"Type": "Acme.Editor/Settings"}]},
+        "PowerShell": [
+            {
+                "RepositoryUrl": "https://a.example/api/v2",
+                "ModuleName": "Acme.Editor-Dsc",
+                "Resources": [{"Name": "EditorSettings"}, {"Name": "Editor_Theme-2"}],
+            }
+        ],
+        "DSCv3": {"Resources": [{"Type": "Acme.Editor.Core/Settings"}, {"Type": "Acme/Editor"}]},
     }
 
 

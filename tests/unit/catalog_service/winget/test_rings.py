@@ -88,7 +88,7 @@ async def follow(steps: Sequence[tuple[Any, ...]]) -> None:
                     assert len(matching) == sum(each_name == name for each_name, _ in commands)
 
 
-@settings(max_examples=40)
+@settings(max_examples=20)
 @given(steps=st.lists(STEPS, min_size=10, max_size=30))
 def test_each_ring_finds_the_plain_filter_of_all_entries(steps: Sequence[tuple[Any, ...]]) -> None:
     with pytest.MonkeyPatch.context() as patched:

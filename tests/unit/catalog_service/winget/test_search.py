@@ -4,6 +4,7 @@ import asyncio
 import time
 from collections.abc import AsyncIterator, Collection, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import pytest
 
@@ -22,18 +23,23 @@ def entries_of(*package_ids: str) -> list[WholeEntry]:
 
 @dataclass
 class Catalogs:
-    """The states and packages of catalogs.
+    """The states and packages of catalogs, by default of `one` with Acme.Editor.
 
     Reads of single packages, or of the catalog of the `slow` tenant, wait for `let_on`; `reading` counts them.
     """
 
-    entries: dict[str, Sequence[WholeEntry]] = field(default_factory=dict)
+    entries: dict[str, Sequence[WholeEntry]] = field(default_factory=lambda: {"one": entries_of("Acme.Editor")})
     states: dict[str, CatalogState] = field(default_factory=dict)
     requested: asyncio.Event = field(default_factory=asyncio.Event)
     release: asyncio.Event = field(default_factory=asyncio.Event)
     slow: str = ""
     reading: int = 0
     queries: int = 0
+
+    def add_later(self) -> None:
+        """Add Acme.Later to the catalog of `one`."""
+        self.entries["one"] = entries_of("Acme.Editor", "Acme.Later")
+        self.states["one"] = CatalogState("2", [Change("1", ""), Change("2", "Acme.Later")])
 
     async def state(self, tenant_id: str, known_revision: str) -> CatalogState:
         self.queries += 1
@@ -55,19 +61,22 @@ class Catalogs:
         ]
 
 
+def searches_of(catalogs: Catalogs, memory: int = 1 << 20, **options: Any) -> WingetSearch:
+    return WingetSearch(catalogs.state, catalogs.read, catalogs.rings, memory=memory, **options)
+
+
 async def ids(searches: WingetSearch, tenant_id: str) -> list[str]:
     return [record.package_id for record in (await searches.find(tenant_id, Search(), ALL_RINGS, frozenset())).records]
 
 
 async def test_a_search_is_answered_while_its_index_is_replaced() -> None:
     catalogs = Catalogs({"one": entries_of("Acme.Editor"), "other": entries_of("Acme.Other", "Acme.Third")})
-    alone = WingetSearch(catalogs.state, catalogs.read, catalogs.rings, memory=1 << 20)
+    alone = searches_of(catalogs)
     assert await ids(alone, "one") == ["Acme.Editor"]
     # There is not enough memory for both.
-    searches = WingetSearch(catalogs.state, catalogs.read, catalogs.rings, memory=alone.size * 5 // 2)
+    searches = searches_of(catalogs, memory=alone.size * 5 // 2)
     assert await ids(searches, "one") == ["Acme.Editor"]
-    catalogs.entries["one"] = entries_of("Acme.Editor", "Acme.Later")
-    catalogs.states["one"] = CatalogState("2", [Change("1", ""), Change("2", "Acme.Later")])
+    catalogs.add_later()
     renewing = asyncio.create_task(ids(searches, "one"))
     await catalogs.requested.wait()
     assert await ids(searches, "other") == ["Acme.Other", "Acme.Third"]
@@ -78,7 +87,7 @@ async def test_a_search_is_answered_while_its_index_is_replaced() -> None:
 
 async def test_evicted_indexes_are_counted() -> None:
     catalogs = Catalogs({name: entries_of("Acme.Editor") for name in ("one", "other", "third")})
-    alone = WingetSearch(catalogs.state, catalogs.read, catalogs.rings, memory=1 << 20)
+    alone = searches_of(catalogs)
     await ids(alone, "one")
     drops = 0
 
@@ -86,7 +95,7 @@ async def test_evicted_indexes_are_counted() -> None:
         nonlocal drops
         drops += 1
 
-    searches = WingetSearch(catalogs.state, catalogs.read, catalogs.rings, memory=2 * alone.size, on_evict=on_evict)
+    searches = searches_of(catalogs, memory=2 * alone.size, on_evict=on_evict)
     for tenant_id, expected in (("one", 0), ("other", 0), ("one", 0), ("third", 1), ("one", 1), ("other", 2)):
         assert await ids(searches, tenant_id) == ["Acme.Editor"]
         assert drops == expected
@@ -95,12 +104,11 @@ async def test_evicted_indexes_are_counted() -> None:
 
 async def test_a_removed_tenant_uses_no_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     catalogs = Catalogs({name: entries_of("Acme.Editor") for name in ("one", "other")})
-    searches = WingetSearch(catalogs.state, catalogs.read, catalogs.rings, memory=1 << 20)
+    searches = searches_of(catalogs)
     await ids(searches, "one")
     size = searches.size
     monkeypatch.setattr("common.caching.MAX_TENANTS", 1)
-    catalogs.entries["one"] = entries_of("Acme.Editor", "Acme.Later")
-    catalogs.states["one"] = CatalogState("2", [Change("1", ""), Change("2", "Acme.Later")])
+    catalogs.add_later()
     renewing = asyncio.create_task(ids(searches, "one"))
     await catalogs.requested.wait()
     assert await ids(searches, "other") == ["Acme.Editor"]
@@ -111,7 +119,7 @@ async def test_a_removed_tenant_uses_no_memory(monkeypatch: pytest.MonkeyPatch) 
 
 async def test_reading_a_huge_catalog_does_not_delay_other_tenants() -> None:
     catalogs = Catalogs({name: entries_of("Acme.Editor") for name in ("one", "other")})
-    searches = WingetSearch(catalogs.state, catalogs.read, catalogs.rings, memory=0)
+    searches = searches_of(catalogs, memory=0)
     for tenant_id in catalogs.entries:
         await ids(searches, tenant_id)
     catalogs.slow = "one"
@@ -124,8 +132,8 @@ async def test_reading_a_huge_catalog_does_not_delay_other_tenants() -> None:
 
 
 async def test_an_unchanged_index_is_not_rebuilt(monkeypatch: pytest.MonkeyPatch) -> None:
-    catalogs = Catalogs({"one": entries_of("Acme.Editor")})
-    searches = WingetSearch(catalogs.state, catalogs.read, catalogs.rings, memory=1 << 20)
+    catalogs = Catalogs()
+    searches = searches_of(catalogs)
     await ids(searches, "one")
     monkeypatch.delattr(Index, "replaced")
     assert await ids(searches, "one") == ["Acme.Editor"]
@@ -138,8 +146,8 @@ async def find_at(searches: WingetSearch, tenant_version: str) -> list[str]:
 
 
 async def test_searches_at_one_tenant_version_share_a_query() -> None:
-    catalogs = Catalogs({"one": entries_of("Acme.Editor")})
-    searches = WingetSearch(catalogs.state, catalogs.read, catalogs.rings, memory=1 << 20)
+    catalogs = Catalogs()
+    searches = searches_of(catalogs)
     await ids(searches, "one")
     for queries, version in enumerate(["first", "second", "third"], start=2):
         assert [await find_at(searches, version) for _ in range(3)] == [["Acme.Editor"]] * 3
@@ -149,20 +157,19 @@ async def test_searches_at_one_tenant_version_share_a_query() -> None:
 
 
 async def test_a_search_at_a_new_tenant_version_finds_the_change() -> None:
-    catalogs = Catalogs({"one": entries_of("Acme.Editor")})
+    catalogs = Catalogs()
     catalogs.release.set()
-    searches = WingetSearch(catalogs.state, catalogs.read, catalogs.rings, memory=1 << 20)
+    searches = searches_of(catalogs)
     for _ in range(3):
         assert await find_at(searches, "first") == ["Acme.Editor"]
-    catalogs.entries["one"] = entries_of("Acme.Editor", "Acme.Later")
-    catalogs.states["one"] = CatalogState("2", [Change("1", ""), Change("2", "Acme.Later")])
+    catalogs.add_later()
     assert await find_at(searches, "second") == ["Acme.Editor", "Acme.Later"]
 
 
 async def test_a_query_is_not_shared_during_a_change() -> None:
-    catalogs = Catalogs({"one": entries_of("Acme.Editor")})
+    catalogs = Catalogs()
     catalogs.release.set()
-    searches = WingetSearch(catalogs.state, catalogs.read, catalogs.rings, memory=1 << 20)
+    searches = searches_of(catalogs)
     catalogs.states["one"] = CatalogState("1", changing_ids=frozenset(["Acme.Later"]))
     for _ in range(3):
         assert await find_at(searches, "first") == ["Acme.Editor"]
@@ -172,16 +179,16 @@ async def test_a_query_is_not_shared_during_a_change() -> None:
 
 async def test_a_shared_query_expires(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("common.caching.CHECK_MAX_AGE", 0)
-    catalogs = Catalogs({"one": entries_of("Acme.Editor")})
-    searches = WingetSearch(catalogs.state, catalogs.read, catalogs.rings, memory=1 << 20)
+    catalogs = Catalogs()
+    searches = searches_of(catalogs)
     for queries in range(1, 4):
         assert await find_at(searches, "first") == ["Acme.Editor"]
         assert catalogs.queries == queries
 
 
 async def test_other_tasks_run_between_two_matches(monkeypatch: pytest.MonkeyPatch) -> None:
-    catalogs = Catalogs({"one": entries_of("Acme.Editor")})
-    searches = WingetSearch(catalogs.state, catalogs.read, catalogs.rings, memory=1 << 20)
+    catalogs = Catalogs()
+    searches = searches_of(catalogs)
     assert await ids(searches, "one") == ["Acme.Editor"]
     running: list[int] = []
     other_turns = 0

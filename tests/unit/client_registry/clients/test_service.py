@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from random import Random
 from typing import Any
@@ -13,15 +13,12 @@ import pytest
 from client_registry.clients.service import Clients, ClientTokens, SystemResolver, allocate_slot, usable_slots
 from client_registry.clients.store import (
     Client,
-    ClientLimitExceeded,
-    ClientQuery,
     MongoClientStore,
     NameNotResolved,
-    SlotTaken,
 )
 from common.auth.internal_tokens import Caller, Deployment
 from common.auth.signing import Keys
-from tests.support.factories import KEY, KEYS, make_caller, make_tenant
+from tests.support.factories import KEY, KEYS, make_caller
 from tests.support.tables import each
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
@@ -36,27 +33,14 @@ class OneClient(MongoClientStore):
     digest: str = ""
     key_id: str = ""
     sightings: int = 0
-    contended: list[int] = field(default_factory=list)
 
     async def list(self, tenant_id: str) -> Sequence[Client]:
         return [self.client] if self.client else []
 
-    async def find(self, tenant_id: str, query: ClientQuery) -> tuple[Sequence[Client], int]:
-        return await self.list(tenant_id), await self.count(tenant_id)
-
-    async def count(self, tenant_id: str) -> int:
-        return len(await self.list(tenant_id))
-
-    async def count_seen(self, tenant_id: str, since: Mapping[str, datetime]) -> Mapping[str, int]:
-        return dict.fromkeys(since, await self.count(tenant_id))
-
     async def slots(self, tenant_id: str) -> AbstractSet[int]:
-        return set(range(await self.count(tenant_id)))
+        return set()
 
     async def add(self, tenant_id: str, client: Client, *, digest: str, key_id: str, slot: int) -> None:
-        if self.contended:
-            self.contended.pop()
-            raise SlotTaken
         self.client, self.digest, self.key_id = client, digest, key_id
 
     async def find_by_digests(self, tenant_id: str, digests: Sequence[str]) -> tuple[Client | None, str]:
@@ -81,14 +65,6 @@ class OneClient(MongoClientStore):
     async def change(self, tenant_id: str, client_id: str, changes: Mapping[str, Any]) -> bool:
         assert self.client
         self.client = replace(self.client, **changes)
-        return True
-
-    async def set_token(self, tenant_id: str, client_id: str, *, digest: str, key_id: str, hint: str) -> bool:
-        self.digest, self.key_id = digest, key_id
-        return True
-
-    async def delete(self, tenant_id: str, client_id: str, *, digests: Sequence[str]) -> bool:
-        self.client = None
         return True
 
 
@@ -135,31 +111,20 @@ async def registered() -> RegisteredClient:
     return RegisteredClient(clients, store, caller, token.text, clock)
 
 
-async def test_the_first_sighting_is_written(registered: RegisteredClient) -> None:
-    await registered.call(after=0)
-
-    assert registered.store.client
-    assert (registered.store.client.ip, registered.store.client.program) == ("192.0.2.1", 1)
-    assert registered.store.client.last_seen == START
-
-
 async def test_sightings_are_written_once_a_minute(registered: RegisteredClient) -> None:
-    for _ in range(13):
+    for number in range(13):
         await registered.call(after=10)
-
+        if not number:
+            client = registered.store.client
+            assert client
+            assert (client.ip, client.program, client.last_seen) == ("192.0.2.1", 1, START + timedelta(seconds=10))
     assert registered.store.sightings == 3  # at 10, 70 and 130 seconds
 
 
-async def test_a_sighting_from_another_address_is_written_at_once(registered: RegisteredClient) -> None:
+@pytest.mark.parametrize("change", [{"ip": "192.0.2.2"}, {"program": 0}], ids=str)
+async def test_a_sighting_from_elsewhere_is_written_at_once(registered: RegisteredClient, change: Any) -> None:
     await registered.call(after=0)
-    await registered.call(after=1, ip="192.0.2.2")
-
-    assert registered.store.sightings == 2
-
-
-async def test_a_sighting_of_another_program_is_written_at_once(registered: RegisteredClient) -> None:
-    await registered.call(after=0)
-    await registered.call(after=1, program=0)
+    await registered.call(after=1, **change)
 
     assert registered.store.sightings == 2
 
@@ -184,25 +149,14 @@ async def test_a_sighting_of_a_disabled_client_is_not_written(registered: Regist
     assert registered.store.sightings == 0
 
 
-async def test_an_addition_is_retried_if_its_slot_was_taken_meanwhile() -> None:
-    store = OneClient(contended=[1, 2, 3])
-    client, _ = await Clients(store, ClientTokens(KEYS), FakeResolver()).add(make_caller(), "pc")
-
-    assert store.client == client
-
-
-async def test_the_multi_tenant_deployment_does_not_resolve_names() -> None:
-    store = OneClient()
-    client, _ = await Clients(store, ClientTokens(KEYS), FakeResolver()).add(make_caller(), NOWHERE)
-
-    assert client.ip is None
-
-
-async def test_the_single_tenant_deployment_stores_the_resolved_address() -> None:
-    caller = make_caller(deployment=Deployment.SINGLE)
+@pytest.mark.parametrize(("deployment", "ip"), [(Deployment.SINGLE, "192.0.2.9"), (Deployment.MULTI, None)])
+async def test_only_the_single_tenant_deployment_stores_the_resolved_address(
+    deployment: Deployment, ip: str | None
+) -> None:
+    caller = make_caller(deployment=deployment)
     client, _ = await Clients(OneClient(), ClientTokens(KEYS), FakeResolver()).add(caller, "pc")
 
-    assert client.ip == "192.0.2.9"
+    assert client.ip == ip
 
 
 async def test_the_single_tenant_deployment_refuses_a_name_without_an_address() -> None:
@@ -211,13 +165,6 @@ async def test_the_single_tenant_deployment_refuses_a_name_without_an_address() 
     with pytest.raises(NameNotResolved):
         await Clients(store, ClientTokens(KEYS), FakeResolver()).add(make_caller(deployment=Deployment.SINGLE), NOWHERE)
     assert store.client is None
-
-
-async def test_a_tenant_without_allowed_clients_gets_none() -> None:
-    with pytest.raises(ClientLimitExceeded):
-        await Clients(OneClient(), ClientTokens(KEYS), FakeResolver()).add(
-            make_caller(make_tenant(max_clients=0)), "pc"
-        )
 
 
 @each(
@@ -241,12 +188,9 @@ def test_there_is_no_free_slot_at_the_limit(used: set[int], limit: int) -> None:
     assert allocate_slot(used, limit) is None
 
 
-def test_there_is_always_a_slot_without_a_limit() -> None:
-    assert allocate_slot(set(range(500)), None) not in range(500)
-
-
 def test_a_slot_is_chosen_from_a_few() -> None:
     assert allocate_slot({3, 500_000}, 1_000_000) in range(66)
+    assert allocate_slot(set(range(500)), None) not in range(500)
 
 
 @each("seed", range(100))
@@ -298,11 +242,6 @@ def test_a_stored_digest_does_not_contain_the_token() -> None:
 
     assert token.text not in token.digest
     assert token.hint == token.text[-4:]
-
-
-def test_another_key_gives_another_digest() -> None:
-    token = ClientTokens(KEYS).issue()
-
     assert ClientTokens(Keys(KEY[::-1])).digests(token.text) != (token.digest,)
 
 

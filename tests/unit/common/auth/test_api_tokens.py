@@ -23,6 +23,7 @@ def test_a_token_has_its_id_and_another_secret_each_time() -> None:
     assert len(texts) == len({token.digest for token in tokens}) == 100
     assert {token.token_id for token in tokens} == {token_id}
     assert all(re.fullmatch(API_TOKEN_PATTERN, text) for text in texts)
+    assert not any(text.split("_")[2] in str(ApiToken.parse(text)) for text in texts)
 
 
 def test_the_secret_has_256_bits() -> None:
@@ -30,11 +31,6 @@ def test_the_secret_has_256_bits() -> None:
     values = [sum(ALPHABET.index(digit) * 62**place for place, digit in enumerate(secret)) for secret in secrets]
     assert all(value < 2**256 for value in values)
     assert any(value >= 2**255 for value in values)
-
-
-def test_no_part_of_a_parsed_token_is_its_secret() -> None:
-    text = new_token(new_token_id())
-    assert text.split("_")[2] not in str(ApiToken.parse(text))
 
 
 def test_each_typing_error_is_recognised() -> None:
@@ -91,26 +87,10 @@ def reference(pattern: str, text: str) -> bool:
 @example(["[a]*"], "a.A")
 @example(["a"], "a\n")
 @example(["*."], "A")
+@example(["Acme.*"], "acme.Editor")
+@example(["Acme.Editor"], "AcmeXEditor")
 def test_a_pattern_matches_as_the_reference(patterns: list[str], text: str) -> None:
     assert matches(tuple(patterns), text) is any(reference(pattern, text) for pattern in patterns)
-
-
-@pytest.mark.parametrize(
-    ("pattern", "matching", "others"),
-    [
-        (
-            "Acme.*",
-            ("Acme.", "Acme.Editor", "Acme.Editor.Pro"),
-            ("Acme", "acme.Editor", "XAcme.Editor", "AcmeX.Editor"),
-        ),
-        ("Acme.Editor", ("Acme.Editor",), ("AcmeXEditor", "Acme.Editor2", "Acme.EditoR", "Acme.Editor\n")),
-        ("*.Editor", ("Acme.Editor", ".Editor"), ("Editor", "Acme.Editor.")),
-        ("*", ("", "Acme", "\n"), ()),
-    ],
-)
-def test_a_star_stands_for_any_characters(pattern: str, matching: tuple[str, ...], others: tuple[str, ...]) -> None:
-    assert [text for text in matching if not matches((pattern,), text)] == []
-    assert [text for text in others if matches((pattern,), text)] == []
 
 
 @pytest.mark.parametrize("pattern", ["*a" * 64, "a*" * 64, "*" * 128, "*aa" * 42 + "*", "a*b" * 42])
@@ -132,8 +112,5 @@ def test_a_pattern_that_matches_no_package_id_is_refused(pattern: str) -> None:
 def test_patterns_are_sorted_and_different() -> None:
     assert parse_patterns("package_ids", ["b", "a*", "b"]) == ("a*", "b")
     assert parse_patterns("package_ids", ["*"]) == EVERY_PACKAGE
-
-
-def test_no_pattern_is_refused() -> None:
     with pytest.raises(InvalidField, match="package_ids: must have at least one pattern"):
         parse_patterns("package_ids", [])

@@ -90,22 +90,6 @@ def test_the_longest_token_fits_a_header() -> None:
         assert len(sign(KEY, caller, service="client_registry", operation="delete_blacklist_group")) < 8190
 
 
-@each(
-    "target",
-    [
-        {**TARGET, "service": "upload_service"},
-        {**TARGET, "operation": "delete_package"},
-        {**TARGET, "operation": ""},
-        {**TARGET, "tenant_id": "another"},
-        {**TARGET, "tenant_id": ""},
-    ],
-    ids=["another service", "another operation", "no operation", "another tenant", "no tenant"],
-)
-def test_a_token_is_valid_for_one_operation_of_a_tenant_only(target: dict[str, str]) -> None:
-    with pytest.raises(NotAuthenticated):
-        verify(KEYS, token_for(), **target)
-
-
 def seconds_from_now(seconds: int) -> int:
     """The time in this many seconds."""
     return int(time.time()) + seconds
@@ -117,7 +101,6 @@ BAD: dict[str, Callable[[], str]] = {
     "nonsense": lambda: "nonsense",
     "not ASCII": lambda: "\udcff.\udcff.\udcff",
     "another key": lambda: token_for(key=OTHER_KEY),
-    "another key of the same claims": lambda: forged({}, key=OTHER_KEY),
     "expired": lambda: forged({"iat": seconds_from_now(-2 * LIFETIME), "exp": seconds_from_now(-LIFETIME)}),
     "of the future": lambda: forged({"iat": seconds_from_now(LIFETIME)}),
     "no expiry": lambda: forged({"exp": None}),
@@ -130,7 +113,6 @@ BAD: dict[str, Callable[[], str]] = {
     "a kind that is no word": lambda: forged({"kind": {}}),
     "an unknown role": lambda: forged({"kind": "administrator", "roles": ["root"]}),
     "roles that are no list": lambda: forged({"kind": "administrator", "roles": 7}),
-    "roles of another key": lambda: forged({"roles": ["administrator"]}, key=OTHER_KEY),
     "an unknown deployment": lambda: forged({"deployment": "both"}),
 }
 
@@ -164,15 +146,6 @@ def test_an_unsigned_token_authenticates_no_caller(algorithm: str) -> None:
         verify(KEYS, f"{header}.{claims}.", **TARGET)
 
 
-@each("segment", [0, 1, 2])
-def test_a_token_with_a_changed_letter_authenticates_no_caller(segment: int) -> None:
-    parts = token_for().split(".")
-    parts[segment] = parts[segment][:9] + ("A" if parts[segment][9] != "A" else "B") + parts[segment][10:]
-
-    with pytest.raises(NotAuthenticated):
-        verify(KEYS, ".".join(parts), **TARGET)
-
-
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     clock = Clock(time.time())
@@ -198,6 +171,7 @@ def test_a_token_is_reused_for_a_caller_and_operation_for_a_while(clock: Clock) 
 
     clock.now += 1
     assert signer.sign(caller, "add_package") != first
+    assert signer.sign(caller, "delete_package") != signer.sign(caller, "add_package")
     assert REUSE_PERIOD < LIFETIME / 2
 
 
@@ -221,12 +195,6 @@ def test_another_caller_gets_another_token(other: Caller) -> None:
     assert verify(KEYS, token, **{**TARGET, "tenant_id": other.tenant_id}) == other
 
 
-def test_another_operation_gets_another_token() -> None:
-    signer, caller = Signer(KEYS, service="catalog_service"), make_caller(TENANT)
-
-    assert signer.sign(caller, "add_package") != signer.sign(caller, "delete_package")
-
-
 def test_a_token_is_not_signed_with_the_previous_key(key_file: Path) -> None:
     signer, caller = Signer(Keys(key_file), service="catalog_service"), make_caller(TENANT)
     signer.sign(caller, "add_package")
@@ -235,26 +203,15 @@ def test_a_token_is_not_signed_with_the_previous_key(key_file: Path) -> None:
     assert verify(Keys(OTHER_KEY), signer.sign(caller, "add_package"), **TARGET) == caller
 
 
-def test_a_verified_token_is_invalid_for_other_operations_and_tenants() -> None:
+def test_a_token_is_valid_for_one_operation_of_a_service_and_tenant_only() -> None:
     callers, token = Callers(KEYS, service="catalog_service"), token_for()
-
-    for _ in range(2):
-        assert callers.verify(token, operation="add_package", tenant_id="acme") == make_caller(TENANT)
-        for target in (("delete_package", "acme"), ("add_package", "another"), ("", "acme"), ("add_package", "")):
-            with pytest.raises(UntrustedCaller):
-                callers.verify(token, operation=target[0], tenant_id=target[1])
-
-
-def test_a_verified_token_is_refused_after_its_key_is_removed(key_file: Path) -> None:
-    callers, token = Callers(Keys(key_file), service="catalog_service"), token_for()
-    callers.verify(token, operation="add_package", tenant_id="acme")
-    key_file.write_text(f"{OTHER_KEY} {KEY}")
-    assert callers.verify(token, operation="add_package", tenant_id="acme")
-
-    key_file.write_text(OTHER_KEY)
-
     with pytest.raises(UntrustedCaller):
-        callers.verify(token, operation="add_package", tenant_id="acme")
+        verify(KEYS, token, **{**TARGET, "service": "upload_service"})
+    for _ in range(2):  # A verified token is cached.
+        for operation, tenant_id in (("delete_package", "acme"), ("add_package", "another"), ("", "acme")):
+            with pytest.raises(UntrustedCaller):
+                callers.verify(token, operation=operation, tenant_id=tenant_id)
+        assert callers.verify(token, operation="add_package", tenant_id="acme") == make_caller(TENANT)
 
 
 @each("uploader", ["", "admin", "token:other", "token:CI"])
@@ -264,8 +221,4 @@ def test_a_restricted_token_uses_no_upload_that_it_did_not_begin(uploader: str) 
     token.require_uploader("token:ci")
     with pytest.raises(PermissionMissing):
         token.require_uploader(uploader)
-
-
-@each("uploader", ["", "admin", "token:other"])
-def test_a_token_for_every_package_uses_every_upload(uploader: str) -> None:
     Caller(TENANT).as_administrator("token:ci", "", ADMINISTRATOR).require_uploader(uploader)

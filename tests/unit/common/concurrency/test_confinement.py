@@ -19,6 +19,12 @@ FORBIDDEN = {
 }
 
 
+def run_confined(code: str, *arguments: str) -> int:
+    """The exit code of a Python process with this code."""
+    environment, command = {"PYTHONPATH": str(confined_process.CODE)}, [sys.executable, "-c", code, *arguments]
+    return subprocess.run(command, env=environment, check=False, timeout=200).returncode
+
+
 @pytest.mark.parametrize("action", FORBIDDEN)
 def test_a_confined_process_cannot(action: str, tmp_path: Path) -> None:
     output = tmp_path / "said"
@@ -28,13 +34,7 @@ def test_a_confined_process_cannot(action: str, tmp_path: Path) -> None:
         f"try: {FORBIDDEN[action]}\n"
         "except (OSError, MemoryError): sys.exit(7)"
     )
-    done = subprocess.run(
-        [sys.executable, "-c", code, str(output)],
-        env={"PYTHONPATH": str(confined_process.CODE)},
-        check=False,
-        timeout=200,
-    )
-    assert done.returncode == 7
+    assert run_confined(code, str(output)) == 7
     assert output.read_bytes() == b""
 
 
@@ -44,10 +44,7 @@ def test_a_confined_process_gains_no_rights_and_cannot_be_traced() -> None:
         "asked = ctypes.CDLL(None).prctl; dumpable, no_new_privileges = 3, 39\n"
         "sys.exit(7 if (asked(dumpable), asked(no_new_privileges, 0, 0, 0, 0)) == (0, 1) else 1)"
     )
-    done = subprocess.run(
-        [sys.executable, "-c", code], env={"PYTHONPATH": str(confined_process.CODE)}, check=False, timeout=200
-    )
-    assert done.returncode == 7
+    assert run_confined(code) == 7
 
 
 def test_a_confined_process_ends_at_its_timeout() -> None:
@@ -56,7 +53,4 @@ def test_a_confined_process_ends_at_its_timeout() -> None:
         "confinement.CPU_TIME = 1; confinement.confine(1 << 28)\n"
         "while True: pass"
     )
-    done = subprocess.run(
-        [sys.executable, "-c", code], env={"PYTHONPATH": str(confined_process.CODE)}, check=False, timeout=200
-    )
-    assert done.returncode == -signal.SIGXCPU
+    assert run_confined(code) == -signal.SIGXCPU

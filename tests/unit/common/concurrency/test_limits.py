@@ -3,6 +3,7 @@
 import asyncio
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 from itertools import count
 
 import pytest
@@ -11,6 +12,7 @@ from common.concurrency import batching
 from common.concurrency.batching import MAX_BATCH, Batcher, SingleFlight
 from common.concurrency.limits import ConcurrencyLimit, FairConcurrencyLimit, loop_timeout
 from common.errors import Overloaded
+from tests.support.tables import each
 
 
 async def test_running_tasks_are_limited() -> None:
@@ -127,35 +129,24 @@ class Workload:
             await self.ends[name].wait()
 
 
-async def test_a_fair_limit_gives_no_tenant_a_second_slot() -> None:
-    work = Workload(FairConcurrencyLimit(2))
-    await work.begin("a1", "a2", "b1")
-    assert work.started == ["a1", "b1"]
-    await work.end("b1", "a1", "a2")
-    assert work.started == ["a1", "b1", "a2"]
-
-
-async def test_a_fair_limit_runs_no_more_tasks_than_it_has_slots() -> None:
-    work = Workload(FairConcurrencyLimit(2))
-    await work.begin("a1", "b1", "c1", "d1")
-    assert work.started == ["a1", "b1"]
-    await work.end("a1", "b1", "c1", "d1")
-    assert work.started == ["a1", "b1", "c1", "d1"]
-
-
-async def test_a_fair_limit_serves_the_tenant_that_was_served_least_recently() -> None:
-    work = Workload(FairConcurrencyLimit(1))
-    await work.begin("a1", "a2", "a3", "a4", "b1", "b2", "c1")
-    await work.end("a1", "b1", "c1", "a2", "b2", "a3", "a4")
-    assert work.started == ["a1", "b1", "c1", "a2", "b2", "a3", "a4"]
-
-
-async def test_a_fair_limit_serves_the_tasks_of_a_tenant_in_their_order() -> None:
-    work = Workload(FairConcurrencyLimit(2))
-    names = [f"a{number}" for number in range(5)]
-    await work.begin(*names)
-    await work.end(*names)
-    assert work.started == names
+@each(
+    ("slots", "begun", "at_once", "ended", "started"),
+    [
+        (2, "a1 a2 b1", "a1 b1", "b1 a1 a2", "a1 b1 a2"),
+        (2, "a1 b1 c1 d1", "a1 b1", "a1 b1 c1 d1", "a1 b1 c1 d1"),
+        (2, "a1 a2 a3 a4", "a1", "a1 a2 a3 a4", "a1 a2 a3 a4"),
+        (1, "a1 a2 a3 a4 b1 b2 c1", "a1", "a1 b1 c1 a2 b2 a3 a4", "a1 b1 c1 a2 b2 a3 a4"),
+    ],
+    ids=["one slot each", "no more than all slots", "tasks in their order", "the tenant served least recently"],
+)
+async def test_a_fair_limit_serves_tenants_in_turn(
+    slots: int, begun: str, at_once: str, ended: str, started: str
+) -> None:
+    work = Workload(FairConcurrencyLimit(slots))
+    await work.begin(*begun.split())
+    assert work.started == at_once.split()
+    await work.end(*ended.split())
+    assert work.started == started.split()
 
 
 async def test_a_fair_limit_passes_the_slot_of_a_cancelled_task_on() -> None:
@@ -179,20 +170,13 @@ async def test_a_fair_limit_frees_a_slot_that_a_cancelled_task_had_just_got() ->
 
 async def test_a_fair_limit_refuses_a_task_that_waits_too_long() -> None:
     limit = FairConcurrencyLimit(1)
-    async with limit.acquire("a", 60):
-        with pytest.raises(Overloaded):
-            async with limit.acquire("b", 0.01):
-                raise AssertionError("there was no slot")
-    async with limit.acquire("b", 60):
-        pass
-
-
-async def test_a_fair_limit_frees_the_slot_of_a_task_that_fails() -> None:
-    limit = FairConcurrencyLimit(1)
-    with pytest.raises(ValueError, match="theirs"):
+    with suppress(ValueError):  # A task that fails frees its slot.
         async with limit.acquire("a", 60):
-            raise ValueError("theirs")
-    async with limit.acquire("a", 60):
+            with pytest.raises(Overloaded):
+                async with limit.acquire("b", 0.01):
+                    raise AssertionError("there was no slot")
+            raise ValueError
+    async with limit.acquire("b", 60):
         pass
 
 

@@ -21,12 +21,11 @@ from deploy.backup.archive import FILES, RECORDS, SEAL, ArchiveReader, ArchiveWr
 from deploy.backup.installers import UPLOADS, installer_document
 from deploy.backup.records import ArchiveManifest, BackupProblem, Entry, Passphrase
 from deploy.backup.tenant import HEADS, LOG, RESTORED, TENANT, ArchiveRecords
+from tests.support.samples.stored_installer import CONTENT, NAME, UPLOAD
 from tests.support.servers.entra import APP
 from tests.support.tables import each
 from upload_service.store import to_upload
 
-CONTENT = b"the bytes of an installer"
-NAME = f"{uuid4().hex}.exe"
 PASSPHRASE = Passphrase(SecretStr("a passphrase of the operator"))
 OTHER = Passphrase(SecretStr("a passphrase of a stranger"))
 NAMES = (*RESTORED, LOG, HEADS, TENANT, UPLOADS)
@@ -104,6 +103,8 @@ def test_a_written_archive_is_read_with_its_passphrase_only(tmp_path: Path) -> N
         writer.start(text, PASSPHRASE)
         writer.add(FILES + NAME, io.BytesIO(CONTENT), len(CONTENT))
         writer.finish()
+    with tarfile.open(path) as file:
+        assert file.getnames() == ["manifest.json", SEAL, FILES + NAME]
     assert read(path) == CONTENT
     with pytest.raises(BackupProblem, match="its seal does not match"):
         read(path, OTHER)
@@ -113,23 +114,19 @@ def test_each_seal_has_its_own_salt() -> None:
     assert PASSPHRASE.seal(b"{}") != PASSPHRASE.seal(b"{}")
 
 
-def test_an_archive_without_a_seal_is_refused(tmp_path: Path) -> None:
+@each(
+    ("seal", "reason"),
+    [
+        (None, "has no seal"),
+        (bytes(2000), "has no seal"),
+        *((seal.encode(), "its seal does not match") for seal in ("", "x", "é" * 96, "0" * 96, "0" * 95)),
+    ],
+)
+def test_an_archive_without_its_seal_is_refused(tmp_path: Path, seal: bytes | None, reason: str) -> None:
     manifest_entry, _ = sealed(manifest().model_dump_json().encode())
-    with pytest.raises(BackupProblem, match="has no seal"):
-        read(write(tmp_path / "a.tar", manifest_entry, plain(FILES + NAME, CONTENT)))
-
-
-@pytest.mark.parametrize("seal", ["", "x", "é" * 96, "0" * 96, "0" * 95])
-def test_an_archive_with_a_made_up_seal_is_refused(tmp_path: Path, seal: str) -> None:
-    manifest_entry, _ = sealed(manifest().model_dump_json().encode())
-    with pytest.raises(BackupProblem, match="its seal does not match"):
-        read(write(tmp_path / "a.tar", manifest_entry, plain(SEAL, seal.encode()), plain(FILES + NAME, CONTENT)))
-
-
-def test_a_seal_that_is_not_of_its_size_is_refused(tmp_path: Path) -> None:
-    manifest_entry, _ = sealed(manifest().model_dump_json().encode())
-    with pytest.raises(BackupProblem, match="has no seal"):
-        read(write(tmp_path / "a.tar", manifest_entry, plain(SEAL, bytes(2000))))
+    seals = [] if seal is None else [plain(SEAL, seal)]
+    with pytest.raises(BackupProblem, match=reason):
+        read(write(tmp_path / "a.tar", manifest_entry, *seals, plain(FILES + NAME, CONTENT)))
 
 
 @each("part", ["manifest", "seal", *NAMES, NAME])
@@ -221,25 +218,7 @@ def test_an_invalid_manifest_is_refused(tmp_path: Path, others: dict[str, Any]) 
 
 
 def upload(**others: Any) -> dict[str, Any]:
-    return {
-        "_id": bson.ObjectId(),
-        "tenant_id": "acme",
-        "file_id": "setup-1",
-        "upload_id": uuid4().hex,
-        "total": len(CONTENT),
-        "offset": len(CONTENT),
-        "fence": 3,
-        "status": "linked",
-        "tainted": False,
-        "part": 0,
-        "home": "folder",
-        "damage": "",
-        "server_filename": NAME,
-        "size": len(CONTENT),
-        "sha256": hashlib.sha256(CONTENT).hexdigest(),
-        "version_uid": str(uuid4()),
-        **others,
-    }
+    return {"_id": bson.ObjectId(), **installer_document(UPLOAD), **others}
 
 
 TENANT_RECORD = {

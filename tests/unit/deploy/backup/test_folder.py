@@ -55,7 +55,7 @@ def test_a_folder_of_another_user_names_the_command(folder: BackupFolder, monkey
         pass
 
 
-@pytest.mark.parametrize("seal", ["", "0" * 64, "é" * 64, "x"])
+@each("seal", ["", "0" * 64, "é" * 64, "x"])
 def test_another_seal_is_not_valid(folder: BackupFolder, seal: str) -> None:
     (folder.path / make_backup(folder) / "manifest.seal").write_text(seal)
     assert not folder.load(None).is_sealed(AUDIT_KEY)
@@ -168,20 +168,6 @@ def write_records(folder: Path, name: str, *records: dict[str, object]) -> Entry
     content = b"".join(bson.encode(record) for record in records)
     (folder / name).write_bytes(content)
     return Entry(name=name, size=len(content), sha256=sha256(content).hexdigest())
-
-
-def test_keeping_the_newest_works_for_backups_without_installers(folder: BackupFolder) -> None:
-    first, second = make_backup(folder), make_backup(folder)
-    assert folder.keep_newest(1) == [first]
-    assert folder.names() == [second]
-
-
-def test_a_pipe_instead_of_records_is_refused(folder: BackupFolder) -> None:
-    records = folder.path / make_backup(folder) / UPLOADS
-    records.unlink()
-    os.mkfifo(records)
-    with pytest.raises(BackupProblem, match="is not a regular file"):
-        folder.keep_newest(1)
 
 
 def test_a_pipe_instead_of_the_lock_does_not_block(folder: BackupFolder) -> None:

@@ -1,6 +1,5 @@
 """An installer is copied completely from its current storage, or not at all."""
 
-import hashlib
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -11,21 +10,10 @@ import pytest
 from common.errors import Unavailable
 from deploy.backup.installers import CopyOutcome, InstallerSource, copy_installer
 from deploy.terminal import FileProgress
+from tests.support.samples.stored_installer import CONTENT, UPLOAD
 from upload_service.model import Damage, Status, StorageKind, Upload
 from upload_service.storage.filesystem import FolderStorage, StorageBackends
 from upload_service.storage.part_files import PartFiles
-
-CONTENT = b"the bytes of an installer"
-UPLOAD = Upload(
-    tenant_id="acme",
-    file_id="setup",
-    upload_id="0" * 32,
-    total=len(CONTENT),
-    status=Status.LINKED,
-    server_filename=f"{'1' * 32}.exe",
-    size=len(CONTENT),
-    sha256=hashlib.sha256(CONTENT).hexdigest(),
-)
 
 
 class Records:

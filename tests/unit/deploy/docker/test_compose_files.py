@@ -23,6 +23,7 @@ FILES = sorted(DEPLOY.glob("compose*.yaml"))
 BASE = DEPLOY / "compose.yaml"
 EXTERNAL = DEPLOY / "compose.external-stores.yaml"
 WATCHING = DEPLOY / "compose.observability.yaml"
+SCANNER = DEPLOY / "compose.scan.yaml"
 STORES = ("mongodb", "redis", "rabbitmq")
 OF_LIBRARIES = {"PYTHONPATH", "TMPDIR", "OTEL_TRACES_SAMPLER", "OTEL_TRACES_SAMPLER_ARG"}
 
@@ -48,6 +49,11 @@ def content(file: Path) -> Mapping[str, Any]:
 def services(file: Path) -> Mapping[str, dict[str, Any]]:
     """The services of a file, without those that it removes."""
     return {name: service for name, service in content(file)["services"].items() if service is not None}
+
+
+def added(file: Path) -> Mapping[str, dict[str, Any]]:
+    """The containers that a file adds."""
+    return {name: service for name, service in services(file).items() if "image" in service}
 
 
 def setting(variable: str) -> str:
@@ -78,15 +84,6 @@ def test_a_service_reads_its_secrets_from_generated_files(service: str, tmp_path
             assert any(
                 mount.endswith(f"/{kind}/{service}:/run/{kind}:ro") for mount in services(BASE)[service]["volumes"]
             )
-
-
-def test_existing_secrets_stay_and_missing_ones_are_generated(tmp_path: Path) -> None:
-    secrets = ClusterSecrets(tmp_path)
-    generated_files = {file: file.read_bytes() for file in secrets.generate()}
-    lost = tmp_path / "keys" / "gateway" / "session_key"
-    lost.unlink()
-    assert secrets.generate() == [lost]
-    assert {file: file.read_bytes() for file in generated_files} == generated_files
 
 
 def test_only_its_owner_can_read_a_secret(tmp_path: Path) -> None:
@@ -170,19 +167,16 @@ def test_backup_folder_of_root_is_given_to_the_user_of_the_services(
     assert folder.stat().st_mode & 0o777 == 0o700
 
 
-def test_backup_folder_of_root_with_other_files_stays_as_it_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("deploy.cluster.secrets.ROOT", os.geteuid())
+@pytest.mark.parametrize(("files", "owner"), [(["of another program"], 0), ([], 1)], ids=["not empty", "of another"])
+def test_another_backup_folder_stays_as_it_is(
+    files: list[str], owner: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("deploy.cluster.secrets.ROOT", os.geteuid() + owner)
     tmp_path.chmod(0o755)
-    (tmp_path / "of another program").touch()
+    for name in files:
+        (tmp_path / name).touch()
     prepare_backup_folder(tmp_path)
     assert (tmp_path.stat().st_uid, tmp_path.stat().st_mode & 0o777) == (os.geteuid(), 0o755)
-
-
-def test_backup_folder_of_another_owner_stays_as_it_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("deploy.cluster.secrets.ROOT", os.geteuid() + 1)
-    tmp_path.chmod(0o750)
-    prepare_backup_folder(tmp_path)
-    assert (tmp_path.stat().st_uid, tmp_path.stat().st_mode & 0o777) == (os.geteuid(), 0o750)
 
 
 def test_only_auth_service_and_the_operator_reach_identity_providers() -> None:
@@ -194,20 +188,20 @@ def test_only_auth_service_and_the_operator_reach_identity_providers() -> None:
 
 
 def test_only_freshclam_leaves_the_networks_of_the_scanner() -> None:
-    file = DEPLOY / "compose.scan.yaml"
-    networks = {name: list(service["networks"]) for name, service in services(file).items()}
+    networks = {name: list(service["networks"]) for name, service in services(SCANNER).items()}
     assert networks == {"clamd": ["scan"], "freshclam": ["signatures"], "upload_service": ["scan"]}
-    assert yaml.safe_load(file.read_text())["networks"] == {"scan": {"internal": True}, "signatures": {}}
+    assert content(SCANNER)["networks"] == {"scan": {"internal": True}, "signatures": {}}
 
 
-@each("name", ["clamd", "freshclam"])
-def test_containers_of_the_scanner_have_minimal_rights(name: str) -> None:
-    service = services(DEPLOY / "compose.scan.yaml")[name]
+@each(("name", "service"), [*added(SCANNER).items(), *added(WATCHING).items()])
+def test_an_additional_container_has_minimal_rights(name: str, service: dict[str, Any]) -> None:
     assert (service["read_only"], service["cap_drop"]) == (True, ["ALL"])
     assert service["security_opt"] == ["no-new-privileges:true"]
     assert service["user"].partition(":")[0] not in {"", "0", "root"}
-    assert "ports" not in service
-    assert service["healthcheck"]["test"]
+    assert all(":-127.0.0.1:" in port for port in service.get("ports", []))
+    assert ("ports" in service) is (name in added(WATCHING))
+    assert {mount.rpartition(":")[2] for mount in service["volumes"] if mount.startswith((".", "$"))} == {"ro"}
+    assert service.get("healthcheck", {}).get("test") or name not in added(SCANNER)
 
 
 def test_the_scanner_reads_every_file_that_it_is_sent() -> None:
@@ -217,7 +211,7 @@ def test_the_scanner_reads_every_file_that_it_is_sent() -> None:
     assert settings["AlertExceedsMax"] == "yes"
     assert settings["MaxFileSize"] == settings["StreamMaxLength"]
     assert int(settings["MaxScanSize"].removesuffix("M")) << 20 >= limit
-    variables = services(DEPLOY / "compose.scan.yaml")["upload_service"]["environment"]
+    variables = services(SCANNER)["upload_service"]["environment"]
     assert variables["SCANNER_LIMIT"] == f"${{SCANNER_LIMIT:-{limit}}}"
     [scanner] = [change for change in patches() if any("SCANNER" in str(row) for row in environment(change))]
     on_kubernetes = {row["name"]: row["value"] for row in environment(scanner)}
@@ -261,30 +255,16 @@ def test_the_operator_has_memory_for_a_full_tmp() -> None:
     assert int(limit) > int(size)
 
 
-def test_operators_have_room_for_the_records_of_an_archive() -> None:
-    [tmpfs] = services(BASE)["operator"]["tmpfs"]
-    assert re.fullmatch(r".*:size=[1-9]\d*g,mode=1777", tmpfs)
-
-
-def test_monitoring_containers_have_minimal_rights() -> None:
-    for service in watching().values():
-        assert (service["read_only"], service["cap_drop"]) == (True, ["ALL"])
-        assert service["security_opt"] == ["no-new-privileges:true"]
-        assert service["user"].partition(":")[0] not in {"", "0", "root"}
-        assert all(":-127.0.0.1:" in port for port in service["ports"])
-        assert {mount.rpartition(":")[2] for mount in service["volumes"] if mount.startswith((".", "$"))} == {"ro"}
-
-
 def test_prometheus_reaches_services_only_and_grafana_none_of_them() -> None:
     stores = {network for name in STORES for network in services(BASE)[name]["networks"]}
     every = set.intersection(*(set(services(BASE)[name]["networks"]) for name in SETTINGS))
-    networks = {name: set(service["networks"]) for name, service in watching().items()}
+    networks = {name: set(service["networks"]) for name, service in added(WATCHING).items()}
     assert networks == {"prometheus": every | {"observability"}, "grafana": {"observability"}}
     assert not networks["prometheus"] & stores
 
 
 def test_the_dashboard_requires_the_generated_password(tmp_path: Path) -> None:
-    grafana, secrets = watching()["grafana"], services(WATCHING)["secrets"]
+    grafana, secrets = added(WATCHING)["grafana"], services(WATCHING)["secrets"]
     assert grafana["environment"]["GF_AUTH_ANONYMOUS_ENABLED"] == "false"
     assert secrets["command"] == [*services(BASE)["secrets"]["command"], "--grafana"]
     generated_files = {
@@ -295,10 +275,6 @@ def test_the_dashboard_requires_the_generated_password(tmp_path: Path) -> None:
     assert f"{folder}/{name}" in generated_files
     ClusterSecrets(tmp_path / "unwatched").generate()
     assert not (tmp_path / "unwatched" / folder).exists()
-
-
-def watching() -> Mapping[str, dict[str, Any]]:
-    return {name: service for name, service in services(WATCHING).items() if "image" in service}
 
 
 def test_external_stores_replace_every_container_of_a_store() -> None:

@@ -4,7 +4,6 @@ import json
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from itertools import combinations
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +24,6 @@ from tests.support.deployment.kubernetes import (
 from tests.support.deployment.observability import (
     OBSERVABILITY,
     Panel,
-    aggregation_labels,
     alerts,
     dashboard,
     panels,
@@ -289,27 +287,8 @@ def test_a_panel_has_a_description_a_unit_and_the_limits_of_its_alert(panel: Pan
     assert {limit for limit in panel.limits if panel.unit} <= limits
 
 
-def test_a_legend_names_the_labels_of_its_query() -> None:
-    for panel in dashboard()["panels"]:
-        for target in panel.get("targets", []):
-            label_names = re.findall(r"\{\{(\w+)\}\}", target.get("legendFormat", ""))
-            recorded = [text for name, text in records().items() if name in target["expr"]]
-            assert set(label_names) <= aggregation_labels(" ".join([target["expr"], *recorded])), panel["title"]
-
-
 def test_every_alert_is_named_in_a_panel() -> None:
     assert {name for panel in PANELS for name in re.findall(r"Pkgrepo\w+", panel.description)} == set(ALERTS)
-
-
-def test_panels_have_unique_ids_and_positions() -> None:
-    every = dashboard()["panels"]
-    assert len({panel["id"] for panel in every}) == len(every)
-    assert [(a["title"], b["title"]) for a, b in combinations(every, 2) if _overlap(a["gridPos"], b["gridPos"])] == []
-    assert max(panel["gridPos"]["x"] + panel["gridPos"]["w"] for panel in every) == 24
-
-
-def _overlap(a: Mapping[str, int], b: Mapping[str, int]) -> bool:
-    return all(a[axis] < b[axis] + b[size] and b[axis] < a[axis] + a[size] for axis, size in (("x", "w"), ("y", "h")))
 
 
 def test_the_dashboard_uses_the_selected_datasource() -> None:

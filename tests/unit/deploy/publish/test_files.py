@@ -28,16 +28,7 @@ TWINS = [Path("a.exe"), Path("b.exe")]
 
 def test_a_single_value_applies_to_all_files() -> None:
     options_of_files = installers(FILES, "Acme.App", InstallerOptions(["1"], channel="beta"))
-    assert [
-        (
-            file_options.path,
-            file_options.version,
-            file_options.architecture,
-            file_options.file_type,
-            file_options.channel,
-        )
-        for file_options in options_of_files
-    ] == [
+    assert [(row.path, row.version, row.architecture, row.file_type, row.channel) for row in options_of_files] == [
         (FILES[0], "1", "x64", "EXE", "beta"),
         (FILES[1], "1", "arm64", "MSI", "beta"),
     ]
@@ -48,10 +39,7 @@ def test_values_for_each_file_follow_the_order_of_files() -> None:
         ["1", "2"], [Architecture.X86, Architecture.ARM], [FileType.INNO, FileType.WIX], ["{A}", "{B}"]
     )
     options_of_files = installers(FILES, "Acme.App", per_file)
-    assert [
-        (file_options.version, file_options.architecture, file_options.file_type, dict(file_options.more))
-        for file_options in options_of_files
-    ] == [
+    assert [(row.version, row.architecture, row.file_type, dict(row.more)) for row in options_of_files] == [
         ("1", "x86", "INNO", {"productcode": "{A}"}),
         ("2", "arm", "WIX", {"productcode": "{B}"}),
     ]

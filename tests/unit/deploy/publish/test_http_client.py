@@ -1,7 +1,6 @@
 """Retries and errors of `pkgrepo publish` for each kind of response."""
 
 import socket
-import ssl
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -15,6 +14,7 @@ from deploy.publish import client as client_module
 from deploy.publish.client import Credentials, HttpClient, RetryingClient, open_http_client
 from deploy.publish.model import NotTheInterface, Unreachable, Untrusted
 from tests.support.servers.certificates import make_certificate
+from tests.support.servers.http_server import serve
 from tests.support.tables import each
 
 ATTEMPTS = 4
@@ -36,19 +36,12 @@ class ScriptedServer:
         self.call_count = 0
 
     @asynccontextmanager
-    async def serve(
-        self, context: ssl.SSLContext | None = None, ca_file: Path | None = None
-    ) -> AsyncIterator[HttpClient]:
-        runner = web.ServerRunner(web.Server(self._handle))
-        await runner.setup()
-        try:
-            await web.TCPSite(runner, "127.0.0.1", 0, ssl_context=context).start()
-            port = runner.addresses[0][1]
-            base = f"http{'s' if context else ''}://127.0.0.1:{port}/acme"
-            async with open_http_client(base, ca_file, CREDENTIALS) as client:
+    async def client(self, certificate: Path | None = None, *, trusted: bool = True) -> AsyncIterator[HttpClient]:
+        """A client of the server, which has a certificate if it is given."""
+        async with serve(self._handle, certificate) as port:
+            base = f"http{'s' if certificate else ''}://127.0.0.1:{port}/acme"
+            async with open_http_client(base, certificate if trusted else None, CREDENTIALS) as client:
                 yield client
-        finally:
-            await runner.cleanup()
 
     async def _handle(self, request: web.BaseRequest) -> web.Response:
         answer = self._answers[min(self.call_count, len(self._answers) - 1)]
@@ -74,7 +67,7 @@ def page(status: int, **headers: str) -> Answer:
 
 
 async def ask(scripted: ScriptedServer, timeout: float = 60) -> object:
-    async with scripted.serve() as client:
+    async with scripted.client() as client:
         return await RetryingClient(client, timeout).versions("Acme.App")
 
 
@@ -135,17 +128,10 @@ async def test_a_server_that_never_answers_times_out(monkeypatch: pytest.MonkeyP
                 await client.request("GET", "server_information")
 
 
-@pytest.fixture
-def certificate(tmp_path: Path) -> Path:
-    """A self-signed certificate of 127.0.0.1 with its key, in PEM."""
-    return make_certificate(tmp_path, "127.0.0.1")
-
-
-async def test_an_unknown_certificate_is_refused_unless_its_file_is_given(certificate: Path) -> None:
-    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
-    context.load_cert_chain(certificate)
-    async with ScriptedServer(fine).serve(context) as client:
+async def test_an_unknown_certificate_is_refused_unless_its_file_is_given(tmp_path: Path) -> None:
+    certificate = make_certificate(tmp_path, "127.0.0.1")
+    async with ScriptedServer(fine).client(certificate, trusted=False) as client:
         with pytest.raises(Untrusted):
             await client.request("GET", "get_package_versions", "Acme.App")
-    async with ScriptedServer(fine).serve(context, certificate) as client:
+    async with ScriptedServer(fine).client(certificate) as client:
         assert await client.request("GET", "get_package_versions", "Acme.App") == []

@@ -13,6 +13,7 @@ from rich.console import Console
 from common.errors import UpstreamProblem
 from deploy.publish.client import Credentials, HttpClient, open_http_client
 from deploy.terminal import folding_table, json_text, print_line, show_progress, visible
+from tests.support.servers.http_server import serve
 from tests.support.tables import each
 
 
@@ -43,13 +44,8 @@ def session_server() -> SessionServer:
 
 @pytest.fixture
 async def url(session_server: SessionServer) -> AsyncIterator[str]:
-    runner = web.ServerRunner(web.Server(session_server.handle))
-    await runner.setup()
-    try:
-        await web.TCPSite(runner, "127.0.0.1", 0).start()
-        yield f"http://127.0.0.1:{runner.addresses[0][1]}/acme/"
-    finally:
-        await runner.cleanup()
+    async with serve(session_server.handle) as port:
+        yield f"http://127.0.0.1:{port}/acme/"
 
 
 def credentials(token: str = "", *, signs_in: bool = True) -> Credentials:
@@ -111,17 +107,6 @@ def test_a_file_name_in_the_progress_is_escaped(text: str, terminal: bool) -> No
         row.start("sending", 10)
     assert visible(text) in output.getvalue()
     assert text.isprintable() or text not in output.getvalue()
-
-
-def test_log_shows_checked_bytes_apart_from_copied_bytes() -> None:
-    output = StringIO()
-    with show_progress(Console(file=output, soft_wrap=True)) as rows, rows("Installers") as row:
-        row.start("checking", 2000)
-        row.update(2000)
-        row.start("copying", 500)
-        row.update(250)
-    lines = ["checking 2.0 kB", "100 %", "copying 500 bytes", "50 %"]
-    assert output.getvalue().splitlines() == [f"Installers: {line}" for line in lines]
 
 
 @each("text", HOSTILE)

@@ -2,10 +2,8 @@
 
 import asyncio
 import socket
-import ssl
 from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import AbstractAsyncContextManager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -17,8 +15,9 @@ from catalog_service.model.enumerations import Architecture, FileType
 from common.http.outbound import AddressForbidden
 from deploy.publish.model import Installer, is_transient
 from deploy.terminal import FileProgress
-from deploy.winget_manifests.sources import ATTEMPTS, MAX_REDIRECTS, Fetcher, NotFetched, open_fetcher
+from deploy.winget_manifests.sources import ATTEMPTS, MAX_REDIRECTS, NotFetched, open_fetcher
 from tests.support.servers.certificates import make_certificate
+from tests.support.servers.http_server import serve
 from tests.support.tables import each
 
 CONTENT = b"an installer" * 100
@@ -28,12 +27,19 @@ Answer = Callable[[web.BaseRequest], web.StreamResponse]
 
 
 @dataclass
-class InstallerServer:
-    """A server of installers. `paths` records the requests; `answers` has special responses by path."""
+class Source:
+    """A server of installers, and its client. Addresses of the server's network are allowed if `allowed` has it.
 
+    `paths` records the requests; `answers` has special responses by path. `dns` has the addresses of hosts, one
+    response after another; the last one repeats.
+    """
+
+    certificate: Path
     port: int = 0
     paths: list[str] = field(default_factory=list)
     answers: dict[str, Answer] = field(default_factory=dict)
+    dns: dict[str, list[str]] = field(default_factory=lambda: {HOST: ["127.0.0.1"]})
+    allowed: tuple[str, ...] = ("127.0.0.0/8",)
 
     async def handle(self, request: web.BaseRequest) -> web.StreamResponse:
         self.paths.append(request.path)
@@ -43,37 +49,27 @@ class InstallerServer:
     def url(self, path: str = "/setup.exe", host: str = HOST) -> str:
         return f"https://{host}:{self.port}{path}"
 
-
-@pytest.fixture
-def certificate(tmp_path: Path) -> Path:
-    return make_certificate(tmp_path, HOST, "127.0.0.1")
-
-
-@pytest.fixture
-async def installer_server(certificate: Path) -> AsyncIterator[InstallerServer]:
-    server = InstallerServer()
-    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
-    context.load_cert_chain(certificate)
-    runner = web.ServerRunner(web.Server(server.handle))
-    await runner.setup()
-    try:
-        await web.TCPSite(runner, "127.0.0.1", 0, ssl_context=context).start()
-        server.port = runner.addresses[0][1]
-        yield server
-    finally:
-        await runner.cleanup()
+    async def fetch(self, url: str = "") -> bytes:
+        """The content of an installer. No file of it stays."""
+        setup = Installer(Path("setup.exe"), "Acme.App", "1", Architecture.X64, FileType.EXE)
+        installer = replace(setup, sha256="ab" * 32, url=url or self.url())
+        async with open_fetcher(self.allowed, self.certificate, 1 << 20) as fetcher:
+            try:
+                async with fetcher.open(installer, FileProgress()) as file:
+                    return await file.read(0, file.size)
+            finally:
+                assert not [*fetcher.folder.iterdir()]
 
 
 @pytest.fixture
-async def dns(monkeypatch: pytest.MonkeyPatch) -> dict[str, list[str]]:
-    """The addresses of hosts, one response after another; the last one repeats."""
-    answers = {HOST: ["127.0.0.1"]}
+async def source(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Source]:
+    source = Source(make_certificate(tmp_path, HOST, "127.0.0.1"))
     ask = asyncio.get_running_loop().getaddrinfo
 
     async def answer(host: str, port: int, **options: Any) -> list[Any]:
-        if host not in answers:
+        if host not in source.dns:
             return await ask(host, port, **options)
-        texts = answers[host].pop(0) if len(answers[host]) > 1 else answers[host][0]
+        texts = source.dns[host].pop(0) if len(source.dns[host]) > 1 else source.dns[host][0]
         return [
             (socket.AF_INET6, socket.SOCK_STREAM, 6, "", (text, port, 0, 0))
             if ":" in text
@@ -82,31 +78,18 @@ async def dns(monkeypatch: pytest.MonkeyPatch) -> dict[str, list[str]]:
         ]
 
     monkeypatch.setattr(asyncio.get_running_loop(), "getaddrinfo", answer)
-    return answers
+    async with serve(source.handle, source.certificate) as source.port:
+        yield source
 
 
 def leading_to(location: str, **headers: str) -> web.Response:
     return web.Response(status=302, headers={"Location": location, **headers})
 
 
-def fetching(certificate: Path, *allowed: str, most: int = 1 << 20) -> AbstractAsyncContextManager[Fetcher]:
-    return open_fetcher(allowed, certificate, most)
-
-
-async def fetched(fetcher: Fetcher, url: str) -> bytes:
-    installer = Installer(Path("setup.exe"), "Acme.App", "1", Architecture.X64, FileType.EXE, sha256="ab" * 32, url=url)
-    async with fetcher.open(installer, FileProgress()) as file:
-        return await file.read(0, file.size)
-
-
-async def test_an_installer_is_fetched_from_an_allowed_network(
-    installer_server: InstallerServer, certificate: Path, dns: dict[str, list[str]]
-) -> None:
-    installer_server.answers["/latest"] = lambda _: leading_to("/files/../setup.exe?of=1")
-    async with fetching(certificate, "127.0.0.0/8") as fetcher:
-        assert await fetched(fetcher, installer_server.url("/latest")) == CONTENT
-        assert not [*fetcher.folder.iterdir()]
-    assert installer_server.paths == ["/latest", "/setup.exe"]
+async def test_an_installer_is_fetched_from_an_allowed_network(source: Source) -> None:
+    source.answers["/latest"] = lambda _: leading_to("/files/../setup.exe?of=1")
+    assert await source.fetch(source.url("/latest")) == CONTENT
+    assert source.paths == ["/latest", "/setup.exe"]
 
 
 HIDDEN = [
@@ -145,83 +128,66 @@ HIDDEN = [
 
 
 @each("url", HIDDEN)
-async def test_a_private_address_gets_no_request(url: str, certificate: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_private_address_gets_no_request(url: str, source: Source, monkeypatch: pytest.MonkeyPatch) -> None:
+    source.allowed = ()
     connections: list[object] = []
     monkeypatch.setattr(
         "aiohttp.connector.aiohappyeyeballs.start_connection", lambda *arguments, **_: connections.append(arguments)
     )
-    async with fetching(certificate) as fetcher:
-        with pytest.raises((AddressForbidden, NotFetched)) as refused:
-            await fetched(fetcher, url)
+    with pytest.raises((AddressForbidden, NotFetched)) as refused:
+        await source.fetch(url)
     assert not connections
     assert "secret" not in refused.value.detail
 
 
-@pytest.mark.parametrize("addresses", ["127.0.0.1", "1.1.1.1 10.0.0.1", "::1", "2606:4700::1111 fd00::1"])
-async def test_a_name_with_a_private_address_gets_no_request(
-    addresses: str, installer_server: InstallerServer, certificate: Path, dns: dict[str, list[str]]
-) -> None:
-    dns[HOST] = [addresses]
-    async with fetching(certificate) as fetcher:
-        with pytest.raises(AddressForbidden, match="is no public address"):
-            await fetched(fetcher, installer_server.url())
-    assert not installer_server.paths
+@each("addresses", ["127.0.0.1", "1.1.1.1 10.0.0.1", "::1", "2606:4700::1111 fd00::1"])
+async def test_a_name_with_a_private_address_gets_no_request(addresses: str, source: Source) -> None:
+    source.allowed, source.dns[HOST] = (), [addresses]
+    with pytest.raises(AddressForbidden, match="is no public address"):
+        await source.fetch()
+    assert not source.paths
 
 
-async def test_a_later_dns_response_changes_nothing(
-    installer_server: InstallerServer, certificate: Path, dns: dict[str, list[str]]
-) -> None:
+async def test_a_later_dns_response_changes_nothing(source: Source) -> None:
     """The connection uses the checked address; each redirect is resolved and checked again."""
-    dns[HOST] = ["127.0.0.1", "169.254.169.254"]
-    installer_server.answers["/again"] = lambda _: leading_to(installer_server.url(), Connection="close")
-    async with fetching(certificate, "127.0.0.0/8") as fetcher:
-        with pytest.raises(AddressForbidden, match="is at 169"):
-            await fetched(fetcher, installer_server.url("/again"))
-    assert installer_server.paths == ["/again"]
+    source.dns[HOST] = ["127.0.0.1", "169.254.169.254"]
+    source.answers["/again"] = lambda _: leading_to(source.url(), Connection="close")
+    with pytest.raises(AddressForbidden, match="is at 169"):
+        await source.fetch(source.url("/again"))
+    assert source.paths == ["/again"]
 
 
 @pytest.mark.parametrize(
     "target",
     ["https://10.0.0.1/a.exe", "http://{host}/a.exe", "https://[::1]/a.exe", "https://a:b@{host}/a.exe"],
 )
-async def test_a_redirect_to_a_private_address_is_not_followed(
-    target: str, installer_server: InstallerServer, certificate: Path, dns: dict[str, list[str]]
-) -> None:
-    location = target.format(host=f"{HOST}:{installer_server.port}")
-    installer_server.answers["/setup.exe"] = lambda _: leading_to(location)
-    async with fetching(certificate, "127.0.0.1/32") as fetcher:
-        with pytest.raises(AddressForbidden):
-            await fetched(fetcher, installer_server.url())
-    assert installer_server.paths == ["/setup.exe"]
+async def test_a_redirect_to_a_private_address_is_not_followed(target: str, source: Source) -> None:
+    source.answers["/setup.exe"] = lambda _: leading_to(target.format(host=f"{HOST}:{source.port}"))
+    with pytest.raises(AddressForbidden):
+        await source.fetch()
+    assert source.paths == ["/setup.exe"]
 
 
-async def test_the_number_of_redirects_is_limited(
-    installer_server: InstallerServer, certificate: Path, dns: dict[str, list[str]]
-) -> None:
-    installer_server.answers["/setup.exe"] = lambda _: leading_to("/setup.exe")
-    async with fetching(certificate, "127.0.0.0/8") as fetcher:
-        with pytest.raises(NotFetched, match="more than 5 times"):
-            await fetched(fetcher, installer_server.url())
-    assert len(installer_server.paths) == MAX_REDIRECTS + 1
+async def test_the_number_of_redirects_is_limited(source: Source) -> None:
+    source.answers["/setup.exe"] = lambda _: leading_to("/setup.exe")
+    with pytest.raises(NotFetched, match="more than 5 times"):
+        await source.fetch()
+    assert len(source.paths) == MAX_REDIRECTS + 1
 
 
-ANSWERS: dict[str, Answer] = {
-    "is larger than 1 MiB": lambda _: web.Response(body=bytes(1 << 20) + b"x"),
-    "answers 404": lambda _: web.Response(status=404, body=CONTENT),
-    "answers 206": lambda _: web.Response(status=206, body=CONTENT),
-    "leads elsewhere": lambda _: web.Response(status=302),
-}
-
-
-@pytest.mark.parametrize("reason", ANSWERS)
-async def test_an_invalid_response_is_refused(
-    reason: str, installer_server: InstallerServer, certificate: Path, dns: dict[str, list[str]]
-) -> None:
-    installer_server.answers["/setup.exe"] = ANSWERS[reason]
-    async with fetching(certificate, "127.0.0.0/8") as fetcher:
-        with pytest.raises(NotFetched, match=reason):
-            await fetched(fetcher, installer_server.url())
-        assert not [*fetcher.folder.iterdir()]
+@each(
+    ("reason", "answer"),
+    [
+        ("is larger than 1 MiB", lambda _: web.Response(body=bytes(1 << 20) + b"x")),
+        ("answers 404", lambda _: web.Response(status=404, body=CONTENT)),
+        ("answers 206", lambda _: web.Response(status=206, body=CONTENT)),
+        ("leads elsewhere", lambda _: web.Response(status=302)),
+    ],
+)
+async def test_an_invalid_response_is_refused(reason: str, answer: Answer, source: Source) -> None:
+    source.answers["/setup.exe"] = answer
+    with pytest.raises(NotFetched, match=reason):
+        await source.fetch()
 
 
 def responses_in_order(*answers: Answer) -> Answer:
@@ -258,13 +224,10 @@ def no_pauses() -> Iterator[None]:
 
 @pytest.mark.usefixtures("no_pauses")
 @pytest.mark.parametrize("first", [busy(429), busy(500), busy(503), broken], ids=["429", "500", "503", "broken"])
-async def test_a_transient_failure_is_retried_from_the_start(
-    first: Answer, installer_server: InstallerServer, certificate: Path, dns: dict[str, list[str]]
-) -> None:
-    installer_server.answers["/setup.exe"] = responses_in_order(first, first, whole)
-    async with fetching(certificate, "127.0.0.0/8") as fetcher:
-        assert await fetched(fetcher, installer_server.url()) == CONTENT
-    assert len(installer_server.paths) == 3
+async def test_a_transient_failure_is_retried_from_the_start(first: Answer, source: Source) -> None:
+    source.answers["/setup.exe"] = responses_in_order(first, first, whole)
+    assert await source.fetch() == CONTENT
+    assert len(source.paths) == 3
 
 
 @pytest.mark.usefixtures("no_pauses")
@@ -274,21 +237,17 @@ async def test_a_transient_failure_is_retried_from_the_start(
     ids=["503", "broken", "in an hour", "404", "403"],
 )
 async def test_a_permanent_failure_is_reported_as_one_of_the_source(
-    answer: Answer, attempts: int, installer_server: InstallerServer, certificate: Path, dns: dict[str, list[str]]
+    answer: Answer, attempts: int, source: Source
 ) -> None:
-    installer_server.answers["/setup.exe"] = answer
-    async with fetching(certificate, "127.0.0.0/8") as fetcher:
-        with pytest.raises(NotFetched) as given_up:
-            await fetched(fetcher, installer_server.url())
-    assert len(installer_server.paths) == attempts
+    source.answers["/setup.exe"] = answer
+    with pytest.raises(NotFetched) as given_up:
+        await source.fetch()
+    assert len(source.paths) == attempts
     assert not is_transient(given_up.value)
 
 
-async def test_a_certificate_of_another_host_is_not_trusted(
-    installer_server: InstallerServer, certificate: Path, dns: dict[str, list[str]]
-) -> None:
-    dns["other.example.com"] = ["127.0.0.1"]
-    async with fetching(certificate, "127.0.0.0/8") as fetcher:
-        with pytest.raises(NotFetched, match="does not give"):
-            await fetched(fetcher, installer_server.url(host="other.example.com"))
-    assert not installer_server.paths
+async def test_a_certificate_of_another_host_is_not_trusted(source: Source) -> None:
+    source.dns["other.example.com"] = ["127.0.0.1"]
+    with pytest.raises(NotFetched, match="does not give"):
+        await source.fetch(source.url(host="other.example.com"))
+    assert not source.paths

@@ -118,16 +118,19 @@ def fixture() -> AuthenticatorFixture:
     return AuthenticatorFixture()
 
 
-@each("access", [Access.OPEN, Access.SIGNED, Access.PAGE])
-async def test_an_open_operation_needs_no_token(fixture: AuthenticatorFixture, access: Access) -> None:
-    caller = await fixture.identify(access, f"Bearer {SESSION}", enforced=True)
-    assert caller.kind is Kind.ANONYMOUS
-    assert not fixture.sessions.checked
+@pytest.mark.parametrize("access", [Access.OPEN, Access.SIGNED, Access.PAGE])
+async def test_an_open_operation_reads_no_session(fixture: AuthenticatorFixture, access: Access) -> None:
+    assert (await fixture.identify(access, f"Bearer {SESSION}", enforced=True)).kind is Kind.ANONYMOUS
+    for _ in range(2):
+        caller, _ = await fixture.authenticate(access, f"Bearer {SESSION}")
+        assert caller.kind is Kind.ANONYMOUS
+    assert (fixture.sessions.touched, fixture.sessions.checked) == (["", ""], [])
 
 
 async def test_an_operation_for_administrators_requires_a_session(fixture: AuthenticatorFixture) -> None:
-    caller = await fixture.identify(Access.ADMINISTRATOR, f"Bearer {SESSION}")
-    assert (caller.kind, caller.username, caller.session_id) == (Kind.ADMINISTRATOR, "admin", "s1")
+    for scheme in ("Bearer", "bearer", "BEARER"):
+        caller = await fixture.identify(Access.ADMINISTRATOR, f"{scheme} {SESSION}")
+        assert (caller.kind, caller.username, caller.session_id) == (Kind.ADMINISTRATOR, "admin", "s1")
     for authorization in ((), ("Bearer wrong",), (f"Bearer {CLIENT}",)):
         with pytest.raises(NotAuthenticated):
             await fixture.identify(Access.ADMINISTRATOR, *authorization, form=f"auth_token={CLIENT}")
@@ -155,41 +158,28 @@ async def test_a_malformed_authorization_header_reads_no_session(
     assert not fixture.sessions.checked
 
 
-@each("scheme", ["bearer", "BEARER", "Bearer"])
-async def test_the_letter_case_of_the_scheme_does_not_matter(fixture: AuthenticatorFixture, scheme: str) -> None:
-    assert (await fixture.identify(Access.ADMINISTRATOR, f"{scheme} {SESSION}")).kind is Kind.ADMINISTRATOR
-
-
 @pytest.mark.parametrize("enforced", [True, False])
 async def test_a_session_comes_before_a_client_token(fixture: AuthenticatorFixture, enforced: bool) -> None:
-    caller = await fixture.identify(Access.CLIENT, f"Bearer {SESSION}", enforced=enforced, form=f"auth_token={CLIENT}")
-    assert (caller.kind, caller.client_id) == (Kind.ADMINISTRATOR, "")
-    assert not fixture.registry.requests
+    """Also before one that is known, and before the header of winget."""
+    form = f"auth_token={CLIENT}&client=1"
+    tokens: tuple[tuple[str, ...], ...] = ((f"Bearer {SESSION}",), (), (), (f"Bearer {SESSION}",))
+    callers = [await fixture.identify(Access.CLIENT, *token, enforced=enforced, form=form) for token in tokens]
+    assert [caller.client_id for caller in callers] == ["", "c1", "c1", ""]
+    assert callers[0].kind is callers[3].kind is Kind.ADMINISTRATOR
+    assert len(fixture.registry.requests) == 1
+    caller = await fixture.identify(Access.PACKAGE_MANAGER, f"Bearer {SESSION}", enforced=enforced, winget=[CLIENT])
+    assert (caller.kind, len(fixture.registry.requests)) == (Kind.ADMINISTRATOR, 1)
 
 
 @pytest.mark.parametrize("enforced", [True, False])
 @pytest.mark.parametrize("authorization", [(), ("Bearer wrong",), ("Basic x",)])
+@pytest.mark.parametrize("form", ["auth_token={}&client=1", "Auth-Token={}&Client=1"], ids=["new", "existing clients"])
 async def test_a_client_token_counts_without_a_session(
-    fixture: AuthenticatorFixture, authorization: tuple[str, ...], enforced: bool
+    fixture: AuthenticatorFixture, authorization: tuple[str, ...], enforced: bool, form: str
 ) -> None:
-    form = f"auth_token={CLIENT}&client=1"
-    caller = await fixture.identify(Access.CLIENT, *authorization, enforced=enforced, form=form)
+    caller = await fixture.identify(Access.CLIENT, *authorization, enforced=enforced, form=form.format(CLIENT))
     assert (caller.kind, caller.client_id) == (Kind.CLIENT, "c1")
     assert fixture.registry.requests == [("identify_client", {"auth_token": CLIENT, "client": 1})]
-
-
-async def test_a_session_counts_before_a_form_that_is_known(fixture: AuthenticatorFixture) -> None:
-    form = f"auth_token={CLIENT}&client=1"
-    kinds = [
-        (await fixture.identify(Access.CLIENT, *token, form=form)).kind for token in ((), (), (f"Bearer {SESSION}",))
-    ]
-    assert kinds == [Kind.CLIENT, Kind.CLIENT, Kind.ADMINISTRATOR]
-    assert len(fixture.registry.requests) == 1
-
-
-async def test_the_field_names_of_existing_clients_are_accepted(fixture: AuthenticatorFixture) -> None:
-    caller = await fixture.identify(Access.CLIENT, enforced=True, form=f"Auth-Token={CLIENT}&Client=1")
-    assert caller.client_id == "c1"
 
 
 @each("form", ["", "auth_token=", "auth_token=wrong", f"auth_token={LONG}"])
@@ -201,11 +191,7 @@ async def test_client_authentication_decides_without_a_valid_token(
     assert caller.kind is Kind.ANONYMOUS
     with pytest.raises(NotAuthenticated):
         await fixture.identify(Access.CLIENT, *authorization, enforced=True, form=form)
-
-
-async def test_a_token_that_is_too_long_is_not_looked_up(fixture: AuthenticatorFixture) -> None:
-    await fixture.identify(Access.CLIENT, form=f"auth_token={LONG}")
-    assert not fixture.registry.requests
+    assert LONG not in str(fixture.registry.requests)
 
 
 @each("number", ["-1", "1e3", "2147483648", "x", "0x1"])
@@ -277,14 +263,6 @@ async def test_a_request_from_another_network_renews_no_session(fixture: Authent
     assert (fixture.sessions.touched, fixture.sessions.checked) == (["", ""], [])
 
 
-@pytest.mark.parametrize("access", [Access.OPEN, Access.SIGNED, Access.PAGE])
-async def test_operations_without_sessions_read_no_session(fixture: AuthenticatorFixture, access: Access) -> None:
-    for _ in range(2):
-        caller, _ = await fixture.authenticate(access, f"Bearer {SESSION}")
-        assert caller.kind is Kind.ANONYMOUS
-    assert (fixture.sessions.touched, fixture.sessions.checked) == (["", ""], [])
-
-
 async def test_without_redis_only_requests_without_a_session_continue(fixture: AuthenticatorFixture) -> None:
     await fixture.authenticate(Access.OPEN)
     fixture.sessions.away = True
@@ -305,12 +283,6 @@ async def test_winget_sends_a_client_token_in_its_own_header(
 ) -> None:
     caller = await fixture.identify(Access.PACKAGE_MANAGER, enforced=enforced, winget=[header])
     assert (caller.kind, caller.client_id) == (Kind.CLIENT, "c1")
-
-
-async def test_winget_may_send_a_session_token(fixture: AuthenticatorFixture) -> None:
-    caller = await fixture.identify(Access.PACKAGE_MANAGER, f"Bearer {SESSION}", enforced=True, winget=[CLIENT])
-    assert caller.kind is Kind.ADMINISTRATOR
-    assert not fixture.registry.requests
 
 
 @each(

@@ -25,7 +25,6 @@ from tests.support.factories import KEYS
 from tests.support.servers.certificates import make_certificate
 from tests.support.system.raw_http import shrink_send_buffer
 from tests.support.system.stub_service import serve_handler
-from tests.support.tables import each
 
 SIZE = 3 << 20  # bytes of a catalog
 BUDGET = 8 << 20  # bytes
@@ -118,26 +117,20 @@ def is_on_disk() -> bool:
     return all("memfd:" not in name for name in names)
 
 
-@each("reserve", [0, 1 << 60])
-async def test_a_long_catalog_arrives_whole(reserve: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """In memory if the folder of temporary files has too little room."""
-    monkeypatch.setattr(catalogs, "RESERVE", reserve)
-    async with run_gateway() as gateway:
-        for _ in range(3):
-            assert await gateway.get() == gateway.body(1)
-        assert gateway.calls == 1
-        assert is_on_disk() is (reserve == 0)
-        assert (gateway.cache.used_bytes, gateway.cache.count) == (SIZE, 1)
-
-
-async def test_a_long_catalog_is_in_memory_without_a_temporary_folder(
-    gateway: Gateway, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    ("name", "value", "on_disk"),
+    [("RESERVE", 0, True), ("RESERVE", 1 << 60, False), ("tempfile.tempdir", "/nonexistent", False)],
+    ids=["on disk", "too little room", "no temporary folder"],
+)
+async def test_a_long_catalog_arrives_whole(
+    gateway: Gateway, monkeypatch: pytest.MonkeyPatch, name: str, value: object, on_disk: bool
 ) -> None:
-    monkeypatch.setattr("tempfile.tempdir", "/nonexistent")
+    monkeypatch.setattr(name if "." in name else f"gateway.caching.catalogs.{name}", value)
     for _ in range(3):
         assert await gateway.get() == gateway.body(1)
     assert gateway.calls == 1
-    assert not is_on_disk()
+    assert is_on_disk() is on_disk
+    assert (gateway.cache.used_bytes, gateway.cache.count) == (SIZE, 1)
 
 
 async def test_a_long_catalog_arrives_whole_over_tls(tmp_path: Path) -> None:

@@ -153,7 +153,7 @@ def write(services: SimulatedServices, step: tuple[Any, ...]) -> None:
         services.hidden[key] = services.hidden.get(key, frozenset()) ^ {step[3]}
 
 
-@settings(max_examples=60)
+@settings(max_examples=40)
 @given(st.lists(STEPS, max_size=FEW))
 def test_a_caller_gets_the_newest_catalog_of_their_own_view_only(steps: list[tuple[Any, ...]]) -> None:
     async def play() -> None:
@@ -227,6 +227,38 @@ async def test_an_unchanged_catalog_is_not_sent_again(monkeypatch: pytest.Monkey
     assert services.calls == [("acme", 200), ("acme", 304)]
 
 
+@pytest.mark.parametrize(
+    ("services", "version", "query", "calls"),
+    [
+        ({"sized": False}, "", "", 1),
+        ({"tagged": False}, "", "", 1),
+        ({}, None, "", 0),
+        *(({}, "", f"?{query}", 0) for query in ("include_disabled=maybe", "include_disabled=true&x=1", "x")),
+    ],
+    ids=["no length", "no ETag", "no Redis", "an invalid value", "another parameter", "an unknown parameter"],
+)
+async def test_a_catalog_that_cannot_be_cached_is_forwarded(
+    services: dict[str, bool], version: str | None, query: str, calls: int
+) -> None:
+    simulated = SimulatedServices(**services)  # type: ignore[arg-type]  # fields of bool
+    cache = simulated.catalogs()
+    if version is None:
+        assert await cache.find(request_for(), make_caller("acme"))
+        simulated.calls.clear()
+    request = make_mocked_request("POST", f"/x/get_packages{query}")
+    request[TENANT_VERSION] = version
+    for _ in range(3):
+        assert await cache.find(request, make_caller("acme")) is None
+    assert len(simulated.calls) == calls
+
+
+@each(("accepted", "expected"), [("", "identity"), ("zstd, gzip;q=0.5", "zstd"), ("*", "gzip")])
+async def test_the_catalog_has_an_encoding_that_the_caller_accepts(accepted: str, expected: str) -> None:
+    services = SimulatedServices()
+    text = await catalog_text(services.catalogs(), services, make_caller("acme"), encoding=accepted)
+    assert text.endswith(expected)
+
+
 async def test_a_catalog_larger_than_half_the_budget_is_forwarded() -> None:
     services = SimulatedServices(size=BUDGET // 2)
     cache = services.catalogs()
@@ -236,11 +268,6 @@ async def test_a_catalog_larger_than_half_the_budget_is_forwarded() -> None:
     services.size = 0
     services.move("acme")
     assert await cache.find(request_for(version=services.versions["acme"]), make_caller("acme"))
-
-
-async def test_a_catalog_without_a_length_is_forwarded() -> None:
-    services = SimulatedServices(sized=False)
-    assert await services.catalogs().find(request_for(), make_caller("acme")) is None
 
 
 async def test_a_slow_catalog_does_not_delay_another_tenant() -> None:
@@ -275,36 +302,6 @@ async def test_catalogs_of_slow_readers_count_in_the_budget() -> None:
     slow.clear()
     for _ in range(10):
         assert await read()
-
-
-async def test_a_catalog_without_an_etag_is_not_cached() -> None:
-    services = SimulatedServices(tagged=False)
-    cache = services.catalogs()
-    for _ in range(3):
-        assert await cache.find(request_for(), make_caller("acme")) is None
-    assert len(services.calls) == 1
-
-
-async def test_without_redis_every_catalog_is_forwarded() -> None:
-    services = SimulatedServices()
-    cache = services.catalogs()
-    await cache.find(request_for(), make_caller("acme"))
-    assert await cache.find(request_for(version=None), make_caller("acme")) is None
-
-
-@each("query", ["include_disabled=maybe", "include_disabled=true&x=1", "x"])
-async def test_an_unknown_query_is_forwarded(query: str) -> None:
-    request = make_mocked_request("POST", f"/x/get_packages?{query}")
-    request[TENANT_VERSION] = ""
-    assert await SimulatedServices().catalogs().find(request, make_caller("acme")) is None
-
-
-@each(("accepted", "expected"), [("", "identity"), ("zstd, gzip;q=0.5", "zstd"), ("*", "gzip")])
-async def test_the_catalog_has_an_encoding_that_the_caller_accepts(accepted: str, expected: str) -> None:
-    services = SimulatedServices()
-    assert (await catalog_text(services.catalogs(), services, make_caller("acme"), encoding=accepted)).endswith(
-        expected
-    )
 
 
 async def test_a_current_etag_gets_304() -> None:

@@ -25,11 +25,6 @@ PROGRAMS = [
 ]
 
 
-@each("accept", BROWSERS)
-def test_a_browser_prefers_a_page(accept: str) -> None:
-    assert prefers_html(accept)
-
-
-@each("accept", PROGRAMS)
-def test_a_program_does_not_prefer_a_page(accept: str) -> None:
-    assert not prefers_html(accept)
+@each(("accept", "is_browser"), [*((text, True) for text in BROWSERS), *((text, False) for text in PROGRAMS)])
+def test_only_a_browser_prefers_a_page(accept: str, is_browser: bool) -> None:
+    assert prefers_html(accept) is is_browser

@@ -27,20 +27,25 @@ def test_a_cell_has_the_heading_of_its_column() -> None:
     assert label_cells(rows, HEADINGS) == f"{labelled}<tr><td {first}>Trap</td><td {second}>T</td></tr>"
 
 
-def test_a_cell_below_a_hidden_heading_has_no_label() -> None:
-    headings = Markup('<th scope="col"><span class="visually-hidden">Actions</span></th>')
-    rows = Markup("<tr><td>…</td><td>more</td></tr>")
-    assert label_cells(rows, headings) == rows
-
-
-def test_an_empty_cell_has_no_label() -> None:
-    rows = Markup("<tr><td>\n</td></tr>")
-    assert label_cells(rows, HEADINGS) == rows
-
-
-def test_escaped_text_in_a_cell_is_no_cell() -> None:
-    rows = Markup("<tr><td>{}</td></tr>").format("<td>")
-    assert label_cells(rows, HEADINGS) == '<tr><td data-label="Name">&lt;td&gt;</td></tr>'
+@each(
+    ("rows", "headings", "expected"),
+    [
+        (Markup("<tr><td>\n</td></tr>"), HEADINGS, "<tr><td>\n</td></tr>"),
+        (
+            Markup("<tr><td>…</td></tr>"),
+            Markup('<th><span class="visually-hidden">A</span></th>'),
+            "<tr><td>…</td></tr>",
+        ),
+        (
+            Markup("<tr><td>{}</td></tr>").format("<td>"),
+            HEADINGS,
+            '<tr><td data-label="Name">&lt;td&gt;</td></tr>',
+        ),
+    ],
+    ids=["an empty cell", "a hidden heading", "escaped text"],
+)
+def test_only_a_cell_with_text_below_a_heading_has_a_label(rows: Markup, headings: Markup, expected: str) -> None:
+    assert label_cells(rows, headings) == expected
 
 
 DASHBOARD = Path(__file__).parents[4] / "gateway" / "dashboard"
@@ -66,14 +71,10 @@ def catalogue(language: str) -> dict[Text, Text]:
 
 
 @each("language", OTHERS)
-def test_no_text_is_missing_in_a_language(language: str) -> None:
-    translated_texts = catalogue(language)
-    assert sorted(str(text) for text in set(texts()) if not translated_texts.get(text)) == []
-
-
-@each("language", OTHERS)
-def test_a_catalogue_has_only_texts_of_pages(language: str) -> None:
-    assert sorted(str(text) for text in catalogue(language).keys() - set(texts())) == []
+def test_a_catalogue_has_exactly_the_texts_of_the_pages(language: str) -> None:
+    page_texts, translated = set(texts()), catalogue(language)
+    assert sorted(str(text) for text in page_texts if not translated.get(text)) == []
+    assert sorted(str(text) for text in translated.keys() - page_texts) == []
 
 
 @each("language", OTHERS)
@@ -136,14 +137,9 @@ UNSAFE = [
 PAGES = ["/acme/dashboard", "/acme/dashboard/packages?text=a%20b&page=2", "/acme/docs", "/acme/dashboard/packages/A.B"]
 
 
-@each("url", UNSAFE)
-def test_an_unsafe_address_becomes_the_overview(url: str) -> None:
-    assert safe_next_url(url, CALLER) == "/acme/dashboard"
-
-
-@each("url", PAGES)
-def test_a_page_of_the_tenant_is_kept(url: str) -> None:
-    assert safe_next_url(url, CALLER) == url
+@each(("url", "expected"), [*((url, "/acme/dashboard") for url in UNSAFE), *((url, url) for url in PAGES)])
+def test_only_a_page_of_the_tenant_is_the_next_one(url: str, expected: str) -> None:
+    assert safe_next_url(url, CALLER) == expected
 
 
 @each(("scheme", "prefix"), [("https", "__Host-"), ("http", "")])

@@ -35,18 +35,16 @@ def test_a_minute_that_ended_says_how_many_refusals_it_left_out() -> None:
     assert counts.take_ended() == []
 
 
-def test_refusals_are_recorded_again_after_a_minute(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(("most", "recorded", "left_out"), [(1, True, []), (0, False, [1])])
+def test_a_minute_ends_without_another_refusal(
+    monkeypatch: pytest.MonkeyPatch, most: int, recorded: bool, left_out: list[int]
+) -> None:
     monkeypatch.setattr(audit, "MINUTE", 0.0)
+    monkeypatch.setattr(audit, "MAX_REFUSALS", most)
     counts = RefusalCounts()
-    assert [counts.count(ADA, 403) for _ in range(3)] == [True] * 3
-
-
-def test_a_minute_ends_without_another_refusal(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(audit, "MINUTE", 0.0)
-    monkeypatch.setattr(audit, "MAX_REFUSALS", 0)
-    counts = RefusalCounts()
-    counts.count(ADA, 403)
-    assert [each.left_out for each in counts.take_ended()] == [1]
+    for _ in range(2):
+        assert counts.count(ADA, 403) is recorded
+        assert [each.left_out for each in counts.take_ended()] == left_out
 
 
 def test_the_counted_callers_are_limited_and_none_is_lost(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -71,12 +71,11 @@ def changes(case: str, positions: Iterator[int]) -> Iterator[tuple[int, bytes]]:
     """Changes of the sample that a reader sees."""
     content, read = signed(case), CASES[case][2]
     twice = [*copies(content)]
-    for at in positions:
+    for number, at in enumerate(positions):
         changed = bytearray(content)
-        for bit in (0x01, 0x80):
-            changed[at] = content[at] ^ bit
-            if not any(at in where for where in twice) and sees_change(read, content, bytes(changed)):
-                yield at, bytes(changed)
+        changed[at] ^= (0x01, 0x80)[number % 2]
+        if not any(at in where for where in twice) and sees_change(read, content, bytes(changed)):
+            yield at, bytes(changed)
 
 
 def sees_change(read: Callable[[bytes], Any], content: bytes, changed: bytes) -> bool:
@@ -92,19 +91,13 @@ def check(case: str, positions: Iterator[int]) -> None:
     assert not accepted, f"{case}: {len(accepted)} changes are valid, at {accepted[:20]}"
 
 
+@pytest.mark.parametrize("count", [150, pytest.param(4000, marks=pytest.mark.full)])
 @pytest.mark.parametrize("case", CASES)
-def test_a_file_with_a_changed_byte_is_never_valid(case: str) -> None:
+def test_a_file_with_a_changed_byte_is_never_valid(case: str, count: int) -> None:
     length = len(signed(case))
-    drawn = random.Random(1).sample(range(length), 150)  # noqa: S311  positions are no secrets
+    drawn = random.Random(1).sample(range(length), min(count, length))  # noqa: S311  positions are no secrets
     sample = {*drawn, *range(64), *range(length - 64, length)}
     check(case, iter(sorted(sample)))
-
-
-@pytest.mark.full
-@pytest.mark.parametrize("case", CASES)
-def test_a_file_with_any_byte_changed_is_never_valid(case: str) -> None:
-    length = len(signed(case))
-    check(case, iter(range(0, length, max(1, length // 4000))))
 
 
 @pytest.mark.full

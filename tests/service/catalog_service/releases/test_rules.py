@@ -1,25 +1,21 @@
 """The way of versions through rings in any order of operations, compared with a short model."""
 
 import asyncio
-from collections.abc import Callable, Coroutine
+from collections.abc import Coroutine
 from contextlib import AsyncExitStack
-from dataclasses import dataclass, field
-from pathlib import Path
+from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, TypeVar
-from uuid import uuid4
 
 import hypothesis
 import pytest
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule, run_state_machine_as_test
 
-from common.mongo import open_database
+from common.auth.internal_tokens import Kind
 from tests.support.api import Answer
 from tests.support.factories import make_caller
-from tests.support.services.catalog import serving_catalog
+from tests.support.services.catalog import Catalog, serving_catalog
 from tests.support.services.releases import RINGS, ReleaseTenant
-from tests.support.system.release_tenant import ReleaseSystem
-from tests.support.system.services import all_services
 
 Got = TypeVar("Got")
 NEEDED, DAYS = {"pilot": 1, "broad": 0, "everyone": 2}, {"pilot": 0, "broad": 0, "everyone": 7}
@@ -61,26 +57,23 @@ class Model:
         return self.status in {"active", "paused"} and ring in self.entered
 
 
-@dataclass(frozen=True)
-class Setup:
-    """Running services; each example has its own tenant."""
-
-    runner: asyncio.Runner
-    new_tenant: Callable[[], Coroutine[Any, Any, ReleaseTenant | ReleaseSystem]]
-
-
 class Releases(RuleBasedStateMachine):
-    setup: ClassVar[Setup]
+    """A tenant of a running service for each example."""
+
+    runner: ClassVar[asyncio.Runner]
+    catalog: ClassVar[Catalog]
     steps: ClassVar[int] = 0
 
     def __init__(self) -> None:
         super().__init__()
-        self.tenant = self.run(self.setup.new_tenant())
+        self.tenant = ReleaseTenant(self.catalog, make_caller(username="ada"))
+        self.run(self.catalog.add_package(self.tenant.ada))
+        self.run(self.tenant.set_policy(gates=GATES))
         self.models: dict[str, Model] = {}
-        self.client_ring, self.today = "everyone", 0
+        self.today = 0
 
     def run(self, work: Coroutine[Any, Any, Got]) -> Got:
-        return self.setup.runner.run(work)
+        return self.runner.run(work)
 
     def choose(self, number: int) -> tuple[str, Model]:
         uids = list(self.models)
@@ -88,7 +81,7 @@ class Releases(RuleBasedStateMachine):
         return uid, self.models[uid]
 
     def send(self, user: str, operation: str, uid: str, **data: str) -> Answer:
-        return self.run(self.tenant.send_as(user, operation, uid, **data))
+        return self.run(self.tenant.call(replace(self.tenant.ada, username=user), operation, uid, **data))
 
     @precondition(lambda self: len(self.models) < 4)
     @rule()
@@ -142,82 +135,37 @@ class Releases(RuleBasedStateMachine):
         for model in self.models.values():
             model.go_on(self.today)
 
-    @rule(ring=RING)
-    def client_changes_ring(self, ring: str) -> None:
-        self.client_ring = ring
-        if isinstance(self.tenant, ReleaseSystem):
-            self.run(self.tenant.move_client("mover", ring))
-
     @invariant()
     def clients_see_what_their_ring_is_offered(self) -> None:
         Releases.steps += 1
         releases = self.run(self.tenant.releases()) if self.models else {}
         for uid, model in self.models.items():
-            release = releases[uid]
             stage = RINGS[len(model.entered) - 1] if model.entered else ""
-            assert (release["status"], release["stage"]) == (model.status, stage)
-            for row in release["rings"]:
+            assert (releases[uid]["status"], releases[uid]["stage"]) == (model.status, stage)
+            for row in releases[uid]["rings"]:
                 assert row["offered"] == model.offered(row["ring"])
             assert self.run(self.tenant.is_withheld(uid)) == (model.status in {"held", "rolled_back"})
-        if isinstance(self.tenant, ReleaseSystem):
-            next_ring = RINGS[Releases.steps % len(RINGS)]
-            for client, ring in {next_ring: next_ring, "mover": self.client_ring}.items():
-                models = enumerate(self.models.values(), start=1)
-                offered = {f"{number}.0" for number, model in models if model.offered(ring)}
-                seen = self.run(self.tenant.seen_by(client))
-                assert seen == dict.fromkeys(seen, offered), (client, ring)
-
-
-def run_machine(setup: Setup, examples: int) -> None:
-    Releases.setup, Releases.steps = setup, 0
-    run_state_machine_as_test(
-        Releases,
-        settings=hypothesis.settings(
-            max_examples=examples,
-            stateful_step_count=30,
-            deadline=None,
-            derandomize=True,
-            suppress_health_check=list(hypothesis.HealthCheck),
-        ),
-    )
-    assert Releases.steps > 20 * examples
+        ring = RINGS[Releases.steps % len(RINGS)]
+        client = make_caller(self.tenant.ada.tenant, kind=Kind.CLIENT, client_id="c1", username="", ring=ring)
+        seen = {uid for package in self.run(self.catalog.packages(client)) for uid in package["VERSIONS_UID"]}
+        assert seen == {uid for uid, model in self.models.items() if model.offered(ring)}, ring
 
 
 @pytest.mark.parametrize("examples", [4, pytest.param(16, marks=pytest.mark.full)])
-def test_versions_follow_the_rules_in_any_order(
-    mongo_url: str, redis_url: str, monkeypatch: pytest.MonkeyPatch, examples: int
-) -> None:
-    for name in ("SWEEP_PAUSE", "RELEASE_PAUSE", "INFECTED_PAUSE"):
-        monkeypatch.setattr(f"catalog_service.app.{name}", 3600)
+def test_versions_follow_the_rules_in_any_order(mongo_url: str, redis_url: str, examples: int) -> None:
+    settings = hypothesis.settings(
+        max_examples=examples,
+        stateful_step_count=30,
+        deadline=None,
+        derandomize=True,
+        suppress_health_check=list(hypothesis.HealthCheck),
+    )
     with asyncio.Runner() as runner:
         stack = AsyncExitStack()
-        catalog = runner.run(stack.enter_async_context(serving_catalog(mongo_url, redis_url)))
-
-        async def new_tenant() -> ReleaseTenant:
-            tenant = ReleaseTenant(catalog, make_caller(username="ada"))
-            await catalog.add_package(tenant.ada)
-            await tenant.set_policy(gates=GATES)
-            return tenant
-
+        Releases.runner, Releases.steps = runner, 0
+        Releases.catalog = runner.run(stack.enter_async_context(serving_catalog(mongo_url, redis_url)))
         try:
-            run_machine(Setup(runner, new_tenant), examples)
+            run_state_machine_as_test(Releases, settings=settings)
         finally:
             runner.run(stack.aclose())
-
-
-@pytest.mark.full
-def test_clients_read_what_their_ring_is_offered_in_any_order(
-    tmp_path: Path, mongo_url: str, redis_url: str, rabbitmq_url: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("catalog_service.app.RELEASE_PAUSE", 0.02)
-    # Other tests of this process may run services with these databases.
-    monkeypatch.setattr("tests.support.system.services.SINGLE_TENANT", f"single{uuid4().hex[:8]}")
-    with asyncio.Runner() as runner:
-        stack = AsyncExitStack()
-        enter = stack.enter_async_context
-        services = runner.run(enter(all_services(tmp_path, mongo_url, redis_url, rabbitmq_url)))
-        database = runner.run(enter(open_database(mongo_url, "catalog")))
-        try:
-            run_machine(Setup(runner, lambda: ReleaseSystem.create(services, database, RINGS, GATES)), 5)
-        finally:
-            runner.run(stack.aclose())
+    assert Releases.steps > 20 * examples
