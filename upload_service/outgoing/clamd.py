@@ -112,7 +112,9 @@ async def _send(writer: asyncio.StreamWriter, blocks: AsyncIterator[bytes], answ
         if answer.done():
             break
         if block:  # An empty block is the end of the file for clamd.
-            writer.writelines((len(block).to_bytes(4, "big"), block))
+            # Not `writelines`, after which `drain` does not wait in Python 3.13.0 (CVE-2024-12254).
+            writer.write(len(block).to_bytes(4, "big"))
+            writer.write(block)
             await writer.drain()
     if answer.done():
         raise ScanFailed("clamd answered before it had the whole file")
