@@ -66,7 +66,7 @@ async def test_the_overview_says_what_waits_for_the_user(tenant: Api, releases: 
 async def test_without_versions_the_page_tells_how_to_set_rings(tenant: Api, releases: list[dict[str, Any]]) -> None:
     text = await load_text(tenant, "releases")
     assert "No version is in flight." in text
-    assert "Set rings in the settings" in text
+    assert "Add rings in the release settings" in text
 
 
 async def test_the_page_of_a_version_shows_its_rings_verdicts_and_history(tenant: Api) -> None:

@@ -16,8 +16,8 @@ from tests.support.system.seed import LONG_PASSWORD, UNKNOWN, SeedData, seed_ten
 from tests.support.system.services import Services
 from tests.support.tables import each, every_cell
 
-NAVIGATION = re.compile(r'<li><a href="[^"]*/dashboard/([a-z]+)"')
-LINK = re.compile(r'href="[^"?]*/dashboard/([a-z]+)')
+NAVIGATION = re.compile(r'<li><a href="[^"]*/dashboard/([a-z_]+)"')
+LINK = re.compile(r'href="[^"?]*/dashboard/([a-z_]+)')
 SENT = re.compile(r'\s(?:hx-(?P<method>post|patch|delete)|data-deletes)="[^"]*/operations/(?P<name>\w+)')
 OPERATION_PERMISSIONS = {(row.method, row.name): row.permission for row in OPERATIONS}
 GUARDED = [row for row in OPERATIONS if row.access is Access.ADMINISTRATOR and row.permission is not Permission.NONE]
