@@ -73,7 +73,8 @@ class MongoScanStore(UploadRecords):
         """The versions of a tenant, or of `ALL_TENANTS`, whose file is infected: tenants and uids, sorted."""
         tenant: Document | str = {"$gt": ""} if tenant_id == ALL_TENANTS else tenant_id
         query = {"tenant_id": tenant, "scan.state": ScanState.INFECTED, "version_uid": {"$gt": ""}, **STORED}
-        found = self._uploads.find(query, {"tenant_id": True, "version_uid": True})
+        fields = {"tenant_id": True, "version_uid": True}
+        found = self._uploads.find(query, fields, comment=ALL_TENANTS if tenant_id == ALL_TENANTS else None)
         return sorted([(document["tenant_id"], document["version_uid"]) async for document in found])
 
     async def withhold(self, tenant_id: str, changes: Sequence[Withholding]) -> None:

@@ -7,6 +7,7 @@ from typing import Any
 from pymongo.monitoring import CommandFailedEvent, CommandListener, CommandStartedEvent, CommandSucceededEvent
 
 from common.telemetry import request_id
+from common.tenants import ALL_TENANTS
 from tests.support.services.tenant_first import TenantFilterCheck
 
 
@@ -25,7 +26,9 @@ class CommandRecorder(CommandListener):
             self._recording = None
 
     def started(self, event: CommandStartedEvent) -> None:
-        if self._recording is not None and request_id():
+        # A service asks about all tenants in the background, and says so in the comment.
+        is_background = not request_id() or event.command.get("comment") == ALL_TENANTS
+        if self._recording is not None and not is_background:
             self._recording.add(event)
 
     def succeeded(self, event: CommandSucceededEvent) -> None:

@@ -90,6 +90,16 @@ async def test_a_login_resets_the_failures_of_the_user_at_its_address(auth: Auth
     assert (await auth.login(home)).status == 200
 
 
+async def test_a_login_covers_no_search_for_the_passwords_of_others(auth: Auth, home: Caller) -> None:
+    searching = from_other_address(home)
+    await auth.fail_logins(searching, "somebody", times=NETWORK_FAILURE_LIMIT - 1)
+    await auth.token(searching)
+
+    await auth.fail_logins(searching, "somebody-else", times=1)
+
+    assert (await auth.login(searching, "another", WRONG_PASSWORD)).status == 429
+
+
 async def test_a_known_ipv6_address_stands_for_its_network(auth: Auth, home: Caller, low_limit: int) -> None:
     await fail_from_many_addresses(auth, home, low_limit)
     neighbour = IPv6Network((home.ip, 64), strict=False)[7]

@@ -8,6 +8,7 @@ from tests.support.tables import every_cell
 RULES = [
     {"ring": "pilot", "app_role": "Pilot"},
     {"ring": "gone", "network": "10.9.0.0/16"},
+    {"ring": "broad", "network": "::/96"},  # Its numbers are those of all IPv4 addresses.
     {"ring": "pilot", "network": "10.1.0.0/16"},
     {"ring": "broad", "network": "10.0.0.0/8"},
     {"ring": "pilot", "network": "0.0.0.0/1"},
