@@ -305,7 +305,20 @@ async def _confirm_effect(
     answer = await client.request("POST", operation, uid, body=lambda _: FormData({**form, "preview": "true"}))
     for ring, version in answer["offered"].items():
         print_line(error_console, f"{ring} gets {version or 'no version'}.")
-    await asyncio.to_thread(typer.confirm, "Go on?", abort=True, err=True)
+    if (await _answer_to("Go on?")).casefold() not in {"y", "yes"}:
+        raise typer.Abort
+
+
+async def _answer_to(question: str) -> str:
+    """What the user of the terminal answers. Unlike a thread that reads, it does not outlive Ctrl-C."""
+    error_console.print(f"{question} [y/N]:", end=" ", markup=False)
+    answered, loop = asyncio.Event(), asyncio.get_running_loop()
+    loop.add_reader(sys.stdin, answered.set)
+    try:
+        await answered.wait()
+    finally:
+        loop.remove_reader(sys.stdin)
+    return sys.stdin.readline().strip()
 
 
 async def _change(client: RetryingClient, uid: str, operation: str, form: Mapping[str, str], *, as_json: bool) -> None:

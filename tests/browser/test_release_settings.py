@@ -87,3 +87,34 @@ async def test_rings_rules_and_retention_are_set_as_fields(visitor: Visitor) -> 
     await page.reload()
     await expect(page.get_by_label("Name of the ring").nth(1)).to_have_value("broad")
     await expect(page.get_by_label("Subject of the certificate")).to_have_value("CN=Acme")
+
+
+async def test_a_save_without_a_change_leaves_the_policy_as_it_is(visitor: Visitor) -> None:
+    page = visitor.page
+    await set_policy(visitor.api, "", {"everyone": {"signature": "signed"}})
+    await visitor.go("/release_settings")
+    await page.get_by_role("button", name="Save").click()
+    await expect(page.get_by_text("Settings saved.")).to_be_visible()
+    settings = (await visitor.api.call("GET", "server_information")).body["settings"]
+    assert settings["gates"] == {"everyone": {"signature": "signed"}}
+
+
+async def test_the_json_is_as_new_as_the_last_save(visitor: Visitor) -> None:
+    page = visitor.page
+    await visitor.go("/release_settings")
+    await page.get_by_label("Approvals").last.fill("2")
+    await page.get_by_role("button", name="Save").click()
+    await page.get_by_text("Advanced: as JSON").click()
+    await expect(page.get_by_label("Gates")).to_have_value('{\n  "everyone": {\n    "approvals": 2\n  }\n}')
+
+
+async def test_a_rule_without_packages_is_not_saved(visitor: Visitor) -> None:
+    page = visitor.page
+    await visitor.go("/release_settings")
+    retention = page.locator("[data-rows=retention]")
+    await retention.get_by_role("button", name="Add rule").click()
+    await retention.get_by_label("Newest versions").fill("3")
+    await retention.get_by_label("Packages").fill("")
+    await page.get_by_role("button", name="Save").click()
+    await expect(retention.get_by_label("Packages")).to_be_focused()
+    assert (await visitor.api.call("GET", "server_information")).body["settings"]["retention"] == []

@@ -4,7 +4,7 @@ from typing import Any
 from urllib.parse import parse_qs
 
 import pytest
-from playwright.async_api import expect
+from playwright.async_api import Page, Route, expect
 
 from gateway.dashboard.pages.releases import PAGE_SIZE
 from tests.browser.conftest import Open
@@ -56,14 +56,30 @@ async def test_a_full_page_is_small_at_the_first_visit(visitor: Visitor, release
     assert 0 < sum(transfers) <= MAX_FIRST_VISIT
 
 
+async def answer_previews(page: Page, status: int = 200, **answer: object) -> None:
+    """Answer the question what a step would do, because catalog_service does not have these versions."""
+
+    async def handle(route: Route) -> None:
+        if "preview=true" in (route.request.post_data or ""):
+            await route.fulfill(status=status, json=answer)
+        else:
+            await route.fallback()
+
+    await page.route("**/operations/*_version/*", handle)
+
+
 async def test_a_hold_is_confirmed_with_a_reason(visitor: Visitor, releases: list[dict[str, Any]]) -> None:
     page = visitor.page
+    await answer_previews(page, offered={"pilot": "1.0", "everyone": ""})
     await visitor.go("/releases")
     await page.get_by_role("button", name="Hold: Acme.Anvil 2.0").first.click()
     confirm = page.get_by_role("dialog").get_by_role("button", name="Hold")
     await expect(page.get_by_label("Reason")).to_be_focused()
     await expect(confirm).to_be_disabled()
     await page.keyboard.type("It deletes documents & more.")
+    await expect(page.get_by_role("dialog").get_by_role("listitem")).to_have_text(
+        ["pilot gets 1.0", "everyone gets no version"]
+    )
     async with page.expect_request("**/hold_version/*") as request:
         await confirm.click()
     sent = await request.value
@@ -73,12 +89,30 @@ async def test_a_hold_is_confirmed_with_a_reason(visitor: Visitor, releases: lis
 
 async def test_a_cancelled_roll_back_sends_nothing(visitor: Visitor, releases: list[dict[str, Any]]) -> None:
     page, sent = visitor.page, list[str]()
-    page.on("request", lambda request: sent.append(request.url) if request.method == "POST" else None)
+    await answer_previews(page, offered={})
     await visitor.go("/releases")
     await page.get_by_role("button", name="Roll back: Acme.Anvil 2.0").first.click()
     dialog = page.get_by_role("dialog")
-    await expect(dialog).to_contain_text("machines that have this version keep it")
+    await expect(dialog).to_contain_text("machines that already installed it are not changed")
+    page.on("request", lambda request: sent.append(request.url) if request.method == "POST" else None)
     await expect(dialog.get_by_role("button", name="Roll back")).to_be_enabled()
     await dialog.get_by_role("button", name="Cancel").click()
     await expect(dialog).to_be_hidden()
     assert sent == []
+
+
+@pytest.mark.parametrize(
+    ("status", "place"),
+    [(503, "dialog"), (409, "[data-problem]")],
+    ids=["the effect cannot be told", "the step is refused"],
+)
+async def test_a_step_whose_effect_is_not_known_is_never_taken_unasked(
+    visitor: Visitor, releases: list[dict[str, Any]], status: int, place: str
+) -> None:
+    page, sent = visitor.page, list[str]()
+    await answer_previews(page, status, detail="The catalog is busy.", code="busy")
+    page.on("request", lambda request: sent.append(request.post_data or "") if request.method == "POST" else None)
+    await visitor.go("/releases")
+    await page.get_by_role("button", name="Hold: Acme.Anvil 2.0").first.click()
+    await expect(page.locator(place).filter(has_text="The catalog is busy.")).to_be_visible()
+    assert sent == ["preview=true&reason=-"]

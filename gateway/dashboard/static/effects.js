@@ -2,6 +2,7 @@
 //   data-effect                 on a form: confirm the change if machines get other versions by it; on a button: show
 //                               in its confirmation what each ring gets afterwards
 
+import { callOperation, isTemporary } from "./operations.js";
 import { settingsOf } from "./settings_form.js";
 
 const texts = () => document.getElementById("texts").dataset;
@@ -27,30 +28,30 @@ const bodyOf = (element) => {
   return new URLSearchParams({ ...Object.fromEntries(new FormData(element)), ...settingsOf(element), preview: "true" });
 };
 
-// The effect of the request of an element, and the text to type; null if it has none, or cannot be told.
+const itemOf = ({ text, versions = [], more = 0 }) => {
+  const item = document.createElement("li");
+  item.textContent = text;
+  if (versions.length) {
+    const list = document.createElement("ul");
+    list.replaceChildren(...[...versions, ...(more ? [withValues(texts().effectMore, { more })] : [])].map((name) => Object.assign(document.createElement("li"), { textContent: name })));
+    item.append(list);
+  }
+  return item;
+};
+
+// The effect of the request of an element as items of a list, and the text to type; null if it has none. A change whose
+// effect cannot be told now is confirmed without it. Throws the Problem of a request that is refused.
 export const effectOf = async (element) => {
   const [method, url] = ["post", "patch"].map((name) => [name.toUpperCase(), element.getAttribute(`hx-${name}`)]).find(([, address]) => address);
   const body = bodyOf(element);
   if (element.dataset.as === "hold") body.set("reason", "-"); // It is required, and has no effect on the rings.
-  const response = await fetch(url, { method, body, headers: { "X-CSRF-Token": document.body.dataset.csrfToken } }).catch(() => null);
-  if (!response?.ok) return null; // The request itself shows the problem.
-  const { effect, offered } = await response.json();
-  if (offered) return { lines: ringsOf(offered), typed: "" };
-  const lines = linesOf(effect);
-  return lines.length ? { lines, typed: effect.offered_total ? String(effect.offered_total) : "" } : null;
-};
-
-export const showEffect = (place, lines) => {
-  place.replaceChildren(
-    ...lines.map(({ text, versions = [], more = 0 }) => {
-      const item = document.createElement("li");
-      item.textContent = text;
-      if (versions.length) {
-        const list = document.createElement("ul");
-        list.replaceChildren(...[...versions, ...(more ? [withValues(texts().effectMore, { more })] : [])].map((name) => Object.assign(document.createElement("li"), { textContent: name })));
-        item.append(list);
-      }
-      return item;
-    }),
-  );
+  try {
+    const { effect, offered } = await callOperation(method, url, { body });
+    if (offered) return { items: ringsOf(offered).map(itemOf), typed: "" };
+    const lines = linesOf(effect);
+    return lines.length ? { items: lines.map(itemOf), typed: effect.offered_total ? String(effect.offered_total) : "" } : null;
+  } catch (problem) {
+    if (!isTemporary(problem)) throw problem;
+    return { items: [itemOf({ text: withValues(texts().effectUnknown, { reason: problem.message }) })], typed: "" };
+  }
 };

@@ -10,7 +10,6 @@
 //   data-problem                the place for the problem of a form
 // A form needs only `hx-post`, `hx-patch` or `hx-delete` with an address below `operations/`.
 
-import { effectOf, showEffect } from "./effects.js";
 import { clearFieldProblems, showFieldProblem } from "./field_problems.js";
 
 const message = (name) => document.getElementById("texts").dataset[name];
@@ -62,12 +61,17 @@ const showProblem = (element, problem) => {
   else showToast(problem.message);
 };
 
+const clearProblems = (element) => {
+  const form = element.closest("form");
+  const place = placeOfProblem(element);
+  if (place) place.textContent = "";
+  if (form) clearFieldProblems(form);
+};
+
 document.addEventListener("htmx:beforeRequest", ({ detail }) => {
   const form = detail.elt.closest("form");
   if (form !== detail.elt && form?.matches("[hx-post], [hx-patch], [hx-delete]")) return; // A field is checked; the problem of the form stays.
-  const place = placeOfProblem(detail.elt);
-  if (place) place.textContent = "";
-  if (form) clearFieldProblems(form);
+  clearProblems(detail.elt);
 });
 
 document.addEventListener("htmx:afterRequest", ({ detail }) => {
@@ -104,15 +108,43 @@ const problemOf = (xhr) => {
 // Operations that cannot be repeated need the typed id.
 const dialog = () => document.getElementById("confirm");
 
+const asking = new WeakSet(); // elements whose effect is being asked for
+
+// The effect to confirm; null if there is nothing to confirm: the request is issued, or refused, or its page is gone.
+const shownEffectOf = async ({ elt, issueRequest }) => {
+  if (asking.has(elt)) return null;
+  asking.add(elt);
+  clearProblems(elt);
+  elt.inert = true; // What is confirmed is what is sent.
+  elt.setAttribute("aria-busy", "true");
+  const focused = document.activeElement;
+  try {
+    const { effectOf } = await import("./effects.js"); // Most pages and visits do not need it.
+    const effect = await effectOf(elt);
+    if (!elt.isConnected) return null;
+    if (!effect) issueRequest(true);
+    return effect;
+  } catch (problem) {
+    if (problem.status === 401) issueRequest(true); // It leads to the sign-in page.
+    else if (elt.isConnected) showProblem(elt, "status" in problem ? problem : { message: message("failed") });
+    return null;
+  } finally {
+    asking.delete(elt);
+    elt.inert = false;
+    elt.removeAttribute("aria-busy");
+    focused?.focus();
+  }
+};
+
 document.addEventListener("htmx:confirm", async (event) => {
   const { confirm, confirmTitle, confirmText, confirmYes, confirmReason, effect: asksForEffect } = attributesOf(event.detail.elt);
   const name = event.detail.elt.closest("[data-name]")?.dataset.name;
   if (confirm === undefined) return;
   event.preventDefault();
-  const effect = asksForEffect === undefined ? { lines: [], typed: confirm } : await effectOf(event.detail.elt);
-  if (!effect) return event.detail.issueRequest(true);
+  const effect = asksForEffect === undefined ? { items: [], typed: confirm } : await shownEffectOf(event.detail);
+  if (!effect) return;
   const id = effect.typed;
-  showEffect(document.getElementById("confirm-effect"), effect.lines);
+  document.getElementById("confirm-effect").replaceChildren(...effect.items);
   document.getElementById("confirm-title").textContent = name ? confirmTitle.replace("{name}", () => name) : confirmTitle;
   document.getElementById("confirm-text").textContent = confirmText ?? "";
   document.getElementById("confirm-expected").textContent = id;
@@ -198,3 +230,8 @@ const decorate = () => {
 
 document.addEventListener("htmx:load", decorate);
 decorate();
+
+const loadParts = () => document.querySelector("[data-settings]") && import("./settings_form.js"); // only for pages that need it
+
+document.addEventListener("htmx:load", loadParts);
+loadParts();

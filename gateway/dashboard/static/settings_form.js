@@ -1,5 +1,5 @@
 // Forms of the settings:
-//   data-settings               a form whose lists are sent as JSON
+//   data-settings               a form whose changed lists are sent as JSON; without data-then its page stays as it is
 //   data-rows="field"           a list: its [data-row] are in its [data-list], a new one is in its template;
 //                               [data-add-row], [data-remove-row] and [data-move] change the list.
 //                               A row has fields with data-member, and may have lists of its own
@@ -22,12 +22,8 @@ const rowOf = (row) =>
 
 const rowsOf = (list) => own(list, "[data-row]", "[data-rows]").map(rowOf).filter((row) => Object.keys(row).length);
 
-// The fields of a form that differ from its inputs.
-export const settingsOf = (form) => {
-  if (!form.matches("[data-settings]")) return {};
+const listsOf = (form) => {
   const fields = {};
-  const { allowed_networks: field } = form.elements;
-  if (field) fields.allowed_networks = networks(field.value);
   for (const list of own(form, "[data-rows]", "[data-row], form")) {
     const { rows: name } = list.dataset;
     const rows = rowsOf(list);
@@ -40,10 +36,30 @@ export const settingsOf = (form) => {
   return fields;
 };
 
+const stored = new WeakMap(); // the lists of each form as they were loaded, or saved last
+
+const rememberLists = () => {
+  for (const form of document.querySelectorAll("[data-settings]")) if (!stored.has(form)) stored.set(form, listsOf(form));
+};
+
+document.addEventListener("htmx:load", rememberLists);
+rememberLists();
+
+// The fields of a form that differ from its inputs. Lists that nobody changed are left out: another user may have changed
+// them meanwhile.
+export const settingsOf = (form) => {
+  if (!form.matches("[data-settings]")) return {};
+  const { allowed_networks: field } = form.elements;
+  const changed = Object.entries(listsOf(form)).filter(([name, value]) => value !== stored.get(form)?.[name]);
+  return { ...(field && { allowed_networks: networks(field.value) }), ...Object.fromEntries(changed) };
+};
+
 document.addEventListener("htmx:configRequest", ({ detail }) => Object.assign(detail.parameters, detail.elt.matches("form") ? settingsOf(detail.elt) : {}));
 
 document.addEventListener("operation", (event) => {
-  if (event.target.matches("[data-settings]")) event.preventDefault();
+  if (!event.target.matches("[data-settings]")) return;
+  stored.set(event.target, listsOf(event.target));
+  if (!event.target.dataset.then) event.preventDefault();
 });
 
 document.addEventListener("click", ({ target }) => {

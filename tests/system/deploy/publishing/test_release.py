@@ -1,14 +1,21 @@
 """`pkgrepo release` with API tokens: its output, its exit status, and the server's refusals."""
 
+import asyncio
 import json
+import os
+import sys
+from asyncio.subprocess import DEVNULL, PIPE, Process
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from signal import SIGINT, Signals
 from typing import Any
 
 import pytest
 
-from tests.support.processes.publish_command import CommandResult, run_publish
+from tests.support.processes.publish_command import TIMEOUT, CommandResult, run_publish
 from tests.support.system.publishing import add_package, package_id, publish
 from tests.support.system.releases import add_user, release_of, set_policy
-from tests.support.system.services import Api
+from tests.support.system.services import PASSWORD, Api
 
 RINGS = "pilot,everyone"
 
@@ -103,3 +110,43 @@ async def test_a_roll_back_prints_what_each_ring_gets(tenant: Api, package: str)
 async def test_an_unknown_version_is_a_refusal(tenant: Api) -> None:
     result = await run(tenant, "show", "../get_users")
     assert (result.status, result.output) == (1, "")
+
+
+@asynccontextmanager
+async def on_terminal(api: Api, *arguments: str) -> AsyncIterator[tuple[Process, int]]:
+    """Run `pkgrepo release` where somebody can answer. Gives its process, and the terminal, once it asks."""
+    terminal, stdin = os.openpty()
+    environment = {"PKGREPO_URL": api.base_url, "PKGREPO_USER": "admin", "PKGREPO_PASSWORD": PASSWORD}
+    command = [sys.executable, "-m", "deploy.cli.main", "release", *arguments]
+    process = await asyncio.create_subprocess_exec(
+        *command, stdin=stdin, stdout=DEVNULL, stderr=PIPE, env={**os.environ, **environment}
+    )
+    assert process.stderr
+    try:
+        async with asyncio.timeout(TIMEOUT):
+            assert b"everyone gets no version." in await process.stderr.readuntil(b"Go on? [y/N]:")
+        yield process, terminal
+    finally:
+        if process.returncode is None:
+            process.kill()
+        await process.communicate()
+        os.close(stdin)
+        os.close(terminal)
+
+
+@pytest.mark.parametrize(
+    ("answer", "exit_status", "status"),
+    [(b"y\n", 0, "held"), (b"\n", 1, "active"), (b"\x04", 1, "active"), (SIGINT, 130, "active")],
+)
+async def test_a_stop_on_a_terminal_is_made_only_after_a_yes(
+    tenant: Api, uid: str, answer: bytes | Signals, exit_status: int, status: str
+) -> None:
+    async with on_terminal(tenant, "hold", uid, "--reason", "It fails.") as (process, terminal):
+        if isinstance(answer, bytes):
+            os.write(terminal, answer)
+        else:
+            process.send_signal(answer)
+        async with asyncio.timeout(20):
+            await process.communicate()
+        assert process.returncode == exit_status
+    assert (await release_of(tenant, uid))["status"] == status
