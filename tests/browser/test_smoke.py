@@ -1,11 +1,12 @@
 """The browser tests of `make test`."""
 
+from itertools import cycle
 from pathlib import Path
 
 from playwright.async_api import expect
 
 from tests.browser.conftest import Open
-from tests.support.browser.accessibility import severe_findings
+from tests.support.browser.accessibility import COLOURS, severe_findings
 from tests.support.browser.administrators import sign_in, start_session
 from tests.support.browser.pages import page_paths
 from tests.support.browser.uploads import drop_file, expect_uploaded, sha256
@@ -15,9 +16,11 @@ from tests.support.system.services import Api
 
 
 async def test_every_page_is_accessible_and_escapes_texts(open_page: Open, seed_data: SeedData) -> None:
+    """In one colour and then the other."""
     visitor = await start_session(await open_page(), seed_data.api)
     page, failing = visitor.page, {}
-    for path, address in page_paths(seed_data).items():
+    for (path, address), colours in zip(page_paths(seed_data).items(), cycle(COLOURS), strict=False):
+        await page.emulate_media(color_scheme=colours)
         await visitor.go(address)
         await expect(page.get_by_role("heading", level=1)).to_be_visible()
         await page.evaluate("document.querySelectorAll('main details').forEach(details => (details.open = true))")

@@ -1,6 +1,7 @@
 """What axe and the layout of a phone say about a page."""
 
 from pathlib import Path
+from typing import Literal
 
 from playwright.async_api import Page
 
@@ -8,6 +9,7 @@ AXE = Path(__file__).parents[2] / "browser" / "vendor" / "axe-core" / "axe.min.j
 SOURCE = AXE.read_text(encoding="utf-8")
 SEVERE = {"serious", "critical"}
 CONTRAST = "color-contrast"
+COLOURS: tuple[Literal["light", "dark"], ...] = ("light", "dark")
 TABLE = ".table:not([role=region][aria-label][tabindex='0'])"
 LAYOUT_PROBLEMS = {
     "The page scrolls sideways.": "document.documentElement.scrollWidth > innerWidth",

@@ -91,8 +91,8 @@ async def limited_tenant(services: Services) -> Api:
     return await services.tenant(storage_quota=QUOTA, max_clients=MAX_CLIENTS)
 
 
-async def fuzz(api: Api, *options: str) -> Outcome:
-    """Run schemathesis on a tenant with seed data and the examples of the document."""
+async def fuzz(api: Api, *options: str, served_at: Api | None = None) -> Outcome:
+    """Run schemathesis on a tenant with seed data and the examples of the document, perhaps at another gateway."""
     seed_data = await seed_tenant(api)
     client = (await api.call("POST", "add_client", data={"client_name": "example"})).body
     withdrawn = await publish(api, seed_data.parts["package_id"], "0.8")
@@ -102,7 +102,7 @@ async def fuzz(api: Api, *options: str) -> Outcome:
     with TemporaryDirectory(prefix="pkgrepo-") as folder:
         (Path(folder) / "openapi.yaml").write_text(document, encoding="utf-8")
         (Path(folder) / "schemathesis.toml").write_text(_configuration(seed_data, icon), encoding="utf-8")
-        outcome = await _run(api, Path(folder), replaced, *options)
+        outcome = await _run(served_at or api, Path(folder), replaced, *options)
     assert (await api.call("GET", "test")).status == 200, "the session ended during the run"
     return outcome
 

@@ -2,12 +2,16 @@
 
 from collections.abc import Iterator
 from itertools import product
+from typing import Any
 from uuid import uuid4
+
+import pytest
 
 from common.auth.internal_tokens import INTERNAL_TOKEN, REQUEST_ID, Caller, sign
 from common.auth.roles import ADMINISTRATOR
 from common.http.middleware import AUDIT_HEADER
 from common.redis import TENANT_VERSION_HEADER
+from common.service_client.client import ServiceClient
 from common.tenants import Tenant
 from gateway.forwarding.proxy import REQUEST_HEADERS
 from gateway.operations import OPERATIONS, is_value
@@ -130,6 +134,19 @@ async def test_a_header_with_invalid_text_is_no_server_error(tenant: Api) -> Non
         for header, value, path in [*product(HEADERS, NO_TEXT, paths)][::4]:
             with cell(path, header, repr(value[:4])):
                 check_no_injection(await tenant.call_raw("GET", f"{tenant.path}{path}", {header: value}))
+
+
+async def test_the_chunks_of_a_transfer_are_for_one_replica(tenant: Api, monkeypatch: pytest.MonkeyPatch) -> None:
+    keys, opened = list[str](), ServiceClient.open
+
+    def record(*arguments: Any, replica_key: str = "", **options: Any) -> Any:
+        keys.append(replica_key)
+        return opened(*arguments, replica_key=replica_key, **options)
+
+    monkeypatch.setattr(ServiceClient, "open", record)
+    for start in (0, 5):
+        assert (await send_chunk(tenant, "a-transfer", b"0123456789", start, start + 5)).status == 200
+    assert [key for key in keys if key] == ["a-transfer"] * 2
 
 
 async def test_invalid_bytes_of_a_header_are_not_dropped(tenant: Api) -> None:

@@ -11,9 +11,12 @@ from pathlib import Path
 import pytest
 
 from auth_service.settings import AuthSettings
+from auth_service.users import throttle_store as throttle
 from catalog_service.settings import CatalogSettings
 from client_registry.settings import RegistrySettings
-from common.settings import FIXED
+from common.auth import internal_tokens
+from common.settings import FIXED, ServiceSettings
+from gateway.forwarding import audit
 from gateway.operations import OPERATIONS, Operation
 from gateway.settings import GatewaySettings
 from tests.support.role_matrix import DOCUMENT, with_matrix
@@ -28,13 +31,19 @@ PAGES = (
     *("README.md", "CONTRIBUTING.md", "SECURITY.md", "deploy/kubernetes/README.md"),
     *sorted(str(page.relative_to(ROOT)) for page in [*ROOT.glob("*/README.md"), *DOCS.glob("*.md")]),
 )
-SETTINGS = sorted(
-    {
-        name.upper()
-        for kind in (AuthSettings, CatalogSettings, RegistrySettings, GatewaySettings, UploadSettings)
-        for name in kind.model_fields.keys() - FIXED
-    }
-)
+KINDS = (AuthSettings, CatalogSettings, RegistrySettings, GatewaySettings, UploadSettings)
+SETTINGS = sorted({name.upper() for kind in KINDS for name in kind.model_fields.keys() - FIXED})
+DAY = 24 * 3600  # seconds
+# Sentences with numbers of the product.
+LIMITS = [
+    ("SECURITY.md", f"{throttle.NETWORK_FAILURE_LIMIT} failed sign-ins at a place in {throttle.WINDOW // 60} minutes"),
+    ("SECURITY.md", f"{throttle.USER_FAILURE_LIMIT} failures of one user in {throttle.WINDOW // 60} minutes"),
+    ("SECURITY.md", f"the last {throttle.KNOWN_NETWORKS} places where the user signed in within"),
+    ("SECURITY.md", f"Redis keeps these addresses for {throttle.KNOWN_FOR // DAY} days"),
+    ("SECURITY.md", f"operation, tenant and caller, valid for {internal_tokens.LIFETIME} seconds"),
+    ("SECURITY.md", f"lists {audit.MAX_REFUSALS} refused writes a minute of each user and API token"),
+    ("deploy/docs/access.md", f"begin {throttle.BEGUN_LIMIT:,} sign-ins in {throttle.BEGUN_WINDOW // 60} minutes"),
+]
 # The pages of the sign-in and the assets are for browsers only.
 SIGN_IN = {"sign_in", "sign_in/oidc", "sign_in/oidc/callback"}
 NAMED = [row for row in OPERATIONS if row.name not in SIGN_IN and "assets" not in row.parts]
@@ -53,6 +62,23 @@ def test_the_document_of_access_has_the_current_matrix_of_roles() -> None:
 @each("setting", SETTINGS)
 def test_the_documents_name_every_setting(setting: str) -> None:
     assert f"`{setting}`" in CONFIGURATION
+
+
+@each("kind", KINDS)
+def test_the_documents_have_the_default_of_each_number(kind: type[ServiceSettings]) -> None:
+    rows = [line for line in CONFIGURATION.splitlines() if line.startswith("| `")]
+    numbers = {name: field.default for name, field in kind.model_fields.items() if type(field.default) is int}
+    wrong = [
+        name
+        for name, default in numbers.items()
+        if not any(row.startswith(f"| `{name.upper()}` | `{default}` |") for row in rows)
+    ]
+    assert wrong == []
+
+
+@each(("page", "sentence"), LIMITS)
+def test_the_limits_of_the_documents_are_those_of_the_product(page: str, sentence: str) -> None:
+    assert sentence in " ".join((ROOT / page).read_text(encoding="utf-8").split())
 
 
 @each("kind", [CatalogSettings, UploadSettings])

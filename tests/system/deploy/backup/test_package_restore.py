@@ -199,6 +199,12 @@ async def test_a_package_that_exists_is_not_overwritten(package: Package) -> Non
     with pytest.raises(PackageExists):
         await package.restore()
     assert (await catalog(package.api))[package.name]["PACKAGE_NAME"] == "Another name"
+    await package.delete()
+    twin = package.name.swapcase()  # whose id looks the same
+    await add_package(package.api, twin)
+    with pytest.raises(PackageExists, match=twin):
+        await package.restore()
+    assert (await package.call("GET", "get_audit_log"))[0]["operation"] == "add_package"  # Nothing was begun.
 
 
 async def test_a_package_added_during_the_copy_stays_and_the_copies_are_removed(

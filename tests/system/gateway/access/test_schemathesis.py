@@ -3,6 +3,7 @@
 import pytest
 
 from tests.support.system.fuzz import DETERMINISTIC, fuzz, limited_tenant
+from tests.support.system.gateways import single_gateway
 from tests.support.system.services import Services
 
 VALID = ("--mode", "positive", "--phases", "examples,fuzzing", "--max-examples", "5")
@@ -30,8 +31,11 @@ async def test_invalid_requests_are_refused_as_documented(services: Services) ->
     assert (outcome.untested(), outcome.failed_answers()) == (set(), 0), outcome
 
 
-async def test_requests_built_from_answers_are_answered_as_documented(services: Services) -> None:
-    outcome = await fuzz(await limited_tenant(services), *DETERMINISTIC, *SEQUENCES)
+async def test_requests_built_from_answers_are_answered_as_documented(services: Services, redis_url: str) -> None:
+    """At a single-tenant gateway."""
+    tenant = await limited_tenant(services)
+    async with single_gateway(services, redis_url, tenant) as single:
+        outcome = await fuzz(tenant, *DETERMINISTIC, *SEQUENCES, served_at=single)
     assert outcome.exit_code == 0, outcome.report
     assert outcome.failed_answers() == 0, outcome
     assert not outcome.never_succeeded() & {"POST add_package_version", "GET get_package_versions"}

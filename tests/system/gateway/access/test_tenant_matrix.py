@@ -1,5 +1,6 @@
 """Tenants are separate: every operation of the table, with the ids, names and sessions of another tenant."""
 
+from collections.abc import AsyncIterator
 from dataclasses import replace
 from itertools import product
 from typing import Any
@@ -28,6 +29,14 @@ from tests.support.tables import every_cell
 GUARDED = [row for row in OPERATIONS if row.access in {Access.ADMINISTRATOR, Access.SESSION}]
 CLIENT_FACING = [row for row in OPERATIONS if row.access in CLIENTS]
 READABLE_NAMES = {"{package_id}", "{username}"}
+
+
+@pytest.fixture
+async def owner(owner: SeedData) -> AsyncIterator[SeedData]:
+    """The tenant that must not change. No attack leaves an entry in its audit log."""
+    before = (await owner.api.call("GET", "get_audit_log")).body
+    yield owner
+    assert (await owner.api.call("GET", "get_audit_log")).body == before
 
 
 @pytest.fixture(scope="module")

@@ -7,6 +7,7 @@ import pytest
 
 from gateway.operations import OPERATIONS, Operation
 from tests.support.api import Answer
+from tests.support.samples.openapi import DOCUMENT, violations
 from tests.support.system.commands import CommandRecorder, RecordedCommands
 from tests.support.system.forms import UPLOADS, WITH_BODY, WRITES, own_form, send_whole
 from tests.support.system.safe_headers import check_safe
@@ -55,6 +56,27 @@ def test_every_operation_succeeds(walk: Walk) -> None:
     failed = {title(row): answer.body for row, answer in walk.answers.items() if answer.status >= 400}
     assert failed == {}
     assert {row for row in OPERATIONS if row.audited} <= walk.answers.keys()
+
+
+def test_every_success_is_as_documented(walk: Walk) -> None:
+    documented = {row: answer for row, answer in walk.answers.items() if f"/{row.path}" in DOCUMENT["paths"]}
+    assert {title(row) for row in walk.answers.keys() - documented.keys()} == {"POST-sign_in"}
+    with every_cell() as cell:
+        for row, answer in documented.items():
+            with cell(title(row)):
+                assert differences(row, answer) == []
+
+
+def differences(row: Operation, answer: Answer) -> list[str]:
+    """How the status, the content type and the JSON of an answer differ from the document."""
+    responses = DOCUMENT["paths"][f"/{row.path}"][row.method.lower()]["responses"]
+    contents = responses.get(str(answer.status), {}).get("content", {"": None} if answer.status == 204 else {})
+    kind = answer.headers.get("Content-Type", "").partition(";")[0]
+    if kind not in contents:
+        return [f"{answer.status} {kind}"]
+    steps = ("paths", f"/{row.path}", row.method.lower(), "responses", str(answer.status), "content", kind, "schema")
+    pointer = "/".join(step.replace("~", "~0").replace("/", "~1") for step in steps)
+    return violations(f"#/{pointer}", answer.body) if kind.endswith("json") else []
 
 
 def test_every_query_to_a_database_begins_with_the_tenant(walk: Walk) -> None:

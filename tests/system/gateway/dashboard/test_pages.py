@@ -124,6 +124,12 @@ async def test_an_address_allows_only_its_own_methods(tenant: Api) -> None:
             assert (answer.status, answer.headers.get("Allow")) == (405, methods), (method, path)
 
 
+@pytest.mark.parametrize("path", [["nowhere"], ["packages", ""]])
+async def test_an_unknown_address_gets_an_error_page(tenant: Api, path: list[str]) -> None:
+    answer = await tenant.anonymous().call("GET", "dashboard", *path, headers=await sign_in(tenant))
+    assert (answer.status, answer.headers["Content-Type"]) == (404, PAGE)
+
+
 async def test_a_redirect_to_the_sign_in_page_drops_the_form(either: Api) -> None:
     answer = await either.anonymous().call("POST", "dashboard", "sign_out", data={"csrf_token": "an older session's"})
     assert answer.status == 303
