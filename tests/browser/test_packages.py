@@ -28,8 +28,13 @@ async def test_a_new_tenant_adds_its_first_package_with_a_logo(visitor: Visitor,
     await page.get_by_role("button", name="Add package").last.click()
     await expect(page.get_by_role("heading", name="Anvil", level=1)).to_be_visible()
     assert await page.locator("img.logo").evaluate("image => image.decode().then(() => image.naturalWidth)") == 64
-    command = f'winget install --id "Acme.Anvil&Söhne" --source {visitor.api.base_url.rpartition("/")[2]}'
-    await expect(page.get_by_text(command)).to_be_visible()
+    command = page.get_by_text(
+        f'winget install --id "Acme.Anvil&Söhne" --source {visitor.api.base_url.rpartition("/")[2]}'
+    )
+    await expect(command).to_be_hidden()  # There is nothing to install yet.
+    await publish(visitor.api, "Acme.Anvil&Söhne")
+    await page.reload()
+    await expect(command).to_be_visible()
 
 
 async def test_a_duplicate_package_is_reported_in_place_and_stays_reported(visitor: Visitor) -> None:

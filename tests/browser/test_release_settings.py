@@ -134,3 +134,21 @@ async def test_a_long_list_leaves_the_number_to_type_and_what_it_is_in_sight(vis
     await expect(dialog.get_by_label("Type 21 to confirm")).to_be_in_viewport()
     await expect(dialog.get_by_role("heading")).to_be_in_viewport()
     assert await severe_findings(page) == []
+
+
+async def test_a_ring_that_a_rule_names_is_not_renamed_without_the_rule(visitor: Visitor) -> None:
+    page = visitor.page
+    rules = '[{"network": "10.1.0.0/16", "ring": "pilot"}]'
+    assert (await visitor.api.call("PATCH", "edit_settings", data={"ring_rules": rules})).status == 200
+    await visitor.go("/release_settings")
+    await page.get_by_label("Name of the ring").first.fill("canary")
+    await page.get_by_role("button", name="Save").click()
+    await expect(
+        page.locator("[data-problem]").filter(has_text="must be one of the rings: canary, everyone")
+    ).to_be_visible()
+    await page.locator("[data-rows=ring_rules]").get_by_label("Ring", exact=True).fill("canary")
+    await page.get_by_role("button", name="Save").click()
+    await visitor.confirm("1", "Save")
+    await expect(page.get_by_text("Settings saved.")).to_be_visible()
+    settings = (await visitor.api.call("GET", "server_information")).body["settings"]
+    assert (settings["rings"], settings["ring_rules"][0]["ring"]) == (["canary", "everyone"], "canary")

@@ -46,11 +46,13 @@ document.addEventListener("htmx:load", rememberLists);
 rememberLists();
 
 // The fields of a form that differ from its inputs. Lists that nobody changed are left out: another user may have changed
-// them meanwhile.
+// them meanwhile. Rules of rings go with changed rings, so that a rule of a ring that is gone is refused.
 export const settingsOf = (form) => {
   if (!form.matches("[data-settings]")) return {};
   const { allowed_networks: field } = form.elements;
-  const changed = Object.entries(listsOf(form)).filter(([name, value]) => value !== stored.get(form)?.[name]);
+  const lists = listsOf(form);
+  const isChanged = (name) => lists[name] !== stored.get(form)?.[name];
+  const changed = Object.entries(lists).filter(([name]) => isChanged(name) || (name === "ring_rules" && isChanged("rings")));
   return { ...(field && { allowed_networks: networks(field.value) }), ...Object.fromEntries(changed) };
 };
 
