@@ -64,7 +64,7 @@ def _may_offer_more(before: Policy, after: Policy) -> bool:
 
 def _may_be_offered(policy: Policy, version: VersionRelease) -> bool:
     """Whether a machine gets the version, or may get it without a clean scan."""
-    waits = not version.rings and Gate.SCAN in checked_gates_ahead(policy, version)
+    waits = not version.rings and gates_of(policy, policy.effective_rings[0]).scan
     return not (version.is_withdrawn or waits)
 
 
@@ -204,7 +204,7 @@ class Releases:
     async def hold_infected(self) -> None:
         """Hold the versions of all tenants whose files turned out to be infected, and that a machine may get.
 
-        A version before a ring with a scan gate is not one: it waits for another verdict.
+        A version before a first ring with a scan gate is not one: it waits for another verdict.
         """
 
         async def hold(version: tuple[str, str]) -> None:

@@ -1,17 +1,18 @@
 """Previews and runs of retention."""
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Sequence, Set
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from functools import partial
 from itertools import groupby
 
 from catalog_service.catalog.revision_store import StateReader
 from catalog_service.model.installers import Downloads
 from catalog_service.model.releases import VersionRelease
 from catalog_service.releases.gates import Facts, Policy
-from catalog_service.releases.service import Releases, service_of
-from catalog_service.releases.transitions import delete, resume, retire
+from catalog_service.releases.service import INFECTED, Releases, service_of
+from catalog_service.releases.transitions import delete, hold, resume, retire
 from catalog_service.retention.plan import Preview, StoredVersion, plan, reason_of
 from catalog_service.retention.store import MongoRetentionStore
 from catalog_service.versions.service import Versions
@@ -56,7 +57,8 @@ class Retention:
         reasons = {version.package_id: reason_of(rule) for version, rule in preview.expired}
         expired = [version for version, _ in preview.expired]
         retired = await self._change(tenant_id, expired, lambda version: retire(version, reasons[version.package_id]))
-        resumed = await self._change(tenant_id, preview.resumed, _resume)
+        infected = {uid for _, uid in await self.releases.installers.infected(caller)} if preview.resumed else set()
+        resumed = await self._change(tenant_id, preview.resumed, partial(_resume, infected=infected))
         await self.releases.run_due()  # The documents of deleted versions stay until the audit log has their deletion.
         for version in over:
             if version.uid in deleted:
@@ -115,8 +117,11 @@ def _midnight(now: datetime) -> datetime:
     return now.replace(hour=0, minute=0, second=0, microsecond=0)
 
 
-def _resume(version: VersionRelease) -> VersionRelease:
-    return resume(Facts(version), "") if version.is_retired else version
+def _resume(version: VersionRelease, infected: Set[str]) -> VersionRelease:
+    """End the retirement of a version. An infected one is held instead."""
+    if not version.is_retired:
+        return version
+    return hold(version, "", INFECTED) if version.uid in infected else resume(Facts(version), "")
 
 
 def _package_of(version: StoredVersion) -> str:

@@ -7,7 +7,7 @@ from playwright.async_api import Page, expect
 
 from tests.browser.conftest import Open
 from tests.support.browser.administrators import Visitor, sign_in, start_session
-from tests.support.system.publishing import add_package
+from tests.support.system.publishing import add_package, publish
 from tests.support.system.services import Api
 
 pytestmark = pytest.mark.full
@@ -58,6 +58,7 @@ async def test_a_command_is_copied_over_plain_http(open_page: Open, tenant: Api,
     page = await open_page(permissions=["clipboard-read", "clipboard-write"])
     visitor = await sign_in(page, replace(tenant, base_url=tenant.base_url.replace("127.0.0.1", host)))
     await add_package(tenant, "Acme.Anvil")
+    await publish(tenant, "Acme.Anvil")
     await visitor.go("/packages/Acme.Anvil")
     assert await page.evaluate("isSecureContext") is (host == "127.0.0.1")
     copy = page.get_by_role("button", name="Copy command")

@@ -4,6 +4,7 @@ import pytest
 from playwright.async_api import expect
 
 from tests.browser.conftest import Open
+from tests.support.browser.accessibility import severe_findings
 from tests.support.browser.administrators import Visitor, start_session
 from tests.support.system.publishing import add_package, package_id, publish
 from tests.support.system.releases import set_policy
@@ -118,3 +119,18 @@ async def test_a_rule_without_packages_is_not_saved(visitor: Visitor) -> None:
     await page.get_by_role("button", name="Save").click()
     await expect(retention.get_by_label("Packages")).to_be_focused()
     assert (await visitor.api.call("GET", "server_information")).body["settings"]["retention"] == []
+
+
+async def test_a_long_list_leaves_the_number_to_type_and_what_it_is_in_sight(visitor: Visitor) -> None:
+    page, name = visitor.page, package_id()
+    await page.set_viewport_size({"width": 390, "height": 800})
+    await add_package(visitor.api, name)
+    for number in range(20):
+        await publish(visitor.api, name, f"2.{number}")
+    await visitor.go("/release_settings")
+    await page.get_by_role("button", name="Remove ring").first.click()
+    await page.get_by_role("button", name="Save").click()
+    dialog = page.get_by_role("dialog")
+    await expect(dialog.get_by_label("Type 21 to confirm")).to_be_in_viewport()
+    await expect(dialog.get_by_role("heading")).to_be_in_viewport()
+    assert await severe_findings(page) == []

@@ -32,7 +32,7 @@ const itemOf = ({ text, versions = [], more = 0 }) => {
   const item = document.createElement("li");
   item.textContent = text;
   if (versions.length) {
-    const list = document.createElement("ul");
+    const list = Object.assign(document.createElement("ul"), { tabIndex: 0, ariaLabel: text }); // The keyboard scrolls it.
     list.replaceChildren(...[...versions, ...(more ? [withValues(texts().effectMore, { more })] : [])].map((name) => Object.assign(document.createElement("li"), { textContent: name })));
     item.append(list);
   }

@@ -435,6 +435,18 @@ async def test_an_infected_file_in_no_ring_waits_for_another_verdict(tenant: Rel
     assert await tenant.offered(uid) == ["pilot"]
 
 
+async def test_an_infected_file_is_held_before_a_ring_that_does_not_ask_for_its_scan(
+    tenant: ReleaseTenant, catalog: Catalog
+) -> None:
+    await tenant.set_policy(gates={"pilot": {"approvals": 1}, "everyone": {"scan": True}})
+    uid = await tenant.publish()
+    catalog.stubs.infected, catalog.stubs.checks[uid] = [(tenant.ada.tenant_id, uid)], checks("infected")
+    await catalog.releases.hold_infected()
+    await tenant.done(tenant.bob, "approve_version", uid)
+    await tenant.rounds()
+    assert ((await tenant.release(uid))["status"], await tenant.offered(uid)) == ("held", [])
+
+
 @pytest.mark.parametrize("gates", [None, {}, A_SCAN], ids=["no rings", "no gate", "gate"])
 async def test_a_file_that_turns_infected_is_held(
     tenant: ReleaseTenant, catalog: Catalog, gates: dict[str, Any] | None

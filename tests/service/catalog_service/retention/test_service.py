@@ -276,6 +276,18 @@ async def test_each_step_is_in_the_audit_log_once(tenant: Tenant) -> None:
     assert {entry["target"]["uid"] for entry in entries} == {old}
 
 
+async def test_an_infected_version_that_is_kept_again_is_held(tenant: Tenant, catalog: Catalog) -> None:
+    old, _ = await tenant.publish("1.0", "2.0")
+    await tenant.set_policy(**KEEP_ONE)
+    await tenant.run()
+    catalog.stubs.infected = [(tenant.caller.tenant_id, old)]
+    await tenant.set_policy()
+    await tenant.run()
+    assert await tenant.statuses() == {"2.0": "", "1.0": "held"}
+    assert tenant.withheld == {old: True}
+    assert [event["event"] for event in (await tenant.release(old))["history"]] == ["retired", "held"]
+
+
 async def test_a_deleted_version_stays_recorded_until_the_audit_log_has_it(
     tenant: Tenant, retired: tuple[str, str]
 ) -> None:
