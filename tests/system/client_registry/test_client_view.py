@@ -30,13 +30,17 @@ async def test_the_catalog_request_of_an_existing_client_is_answered(single: Api
     } <= package.keys()
 
 
-async def test_a_group_hides_its_packages_from_the_clients_of_its_entries(tenant: Api) -> None:
+async def test_entries_and_groups_hide_packages_from_their_clients_only(tenant: Api) -> None:
     for name in ("Seen.App", "Game.One", "Game.Two"):
         await add_package(tenant, name)
     group = await tenant.call("POST", "add_blacklist_group", data={"name": "Games", "package_ids": "Game.One,Game.Two"})
     await tenant.call("POST", "add_blacklist_entry", data={"network": "127.0.0.1", "group": group.body["group_id"]})
-    token = (await add_client(tenant))["auth_token"]
-    assert set(await catalog(tenant.anonymous(), data={"auth_token": token})) == {"Seen.App"}
+    client, other = await add_client(tenant), await add_client(tenant, "pc-18")
+    entry = {"client_id": client["client_id"], "network": "127.0.0.0/8", "package_ids": "Seen.App"}
+    assert (await tenant.call("POST", "add_blacklist_entry", data=entry)).status == 201
+    for token, seen in ((client["auth_token"], set()), (other["auth_token"], {"Seen.App"})) * 2:
+        assert set(await catalog(tenant.anonymous(), data={"auth_token": token})) == seen
+    assert len(await catalog(tenant.anonymous())) == 3
 
 
 async def test_an_unchanged_catalog_is_answered_with_304(tenant: Api) -> None:

@@ -110,6 +110,21 @@ async def test_a_client_cannot_choose_its_hidden_packages(tenant: Api) -> None:
         }
 
 
+async def test_the_server_information_shows_each_change_at_once(tenant: Api, elsewhere: Api) -> None:
+    async def shown() -> tuple[int, bool]:
+        first, second = [(await api.call("GET", "server_information")).body for api in (elsewhere, tenant)]
+        assert first == second
+        return first["clients"], first["settings"]["strict_installers"]
+
+    assert await shown() == (0, False)
+    client = await added(tenant)
+    assert await shown() == (1, False)
+    await tenant.call("PATCH", "edit_settings", data={"strict_installers": "true"})
+    assert await shown() == (1, True)
+    await tenant.call("DELETE", "delete_client", client["client_id"], client["auth_token"])
+    assert await shown() == (0, True)
+
+
 async def test_a_published_release_is_latest_at_once(tenant: Api, elsewhere: Api) -> None:
     for version in ("1.0.0.0", "2.0.0.0"):
         await tenant.call("POST", "publish_client", data={"version": version})
