@@ -152,3 +152,18 @@ async def test_a_ring_that_a_rule_names_is_not_renamed_without_the_rule(visitor:
     await expect(page.get_by_text("Settings saved.")).to_be_visible()
     settings = (await visitor.api.call("GET", "server_information")).body["settings"]
     assert (settings["rings"], settings["ring_rules"][0]["ring"]) == (["canary", "everyone"], "canary")
+
+
+async def test_a_double_click_asks_once_and_a_key_cancels(visitor: Visitor) -> None:
+    page, sent = visitor.page, list[str]()
+    page.on("request", lambda request: sent.append(request.post_data or "") if request.method == "PATCH" else None)
+    await visitor.go()
+    await page.get_by_role("link", name="Release settings").click()
+    await page.get_by_role("button", name="Remove ring").first.click()
+    save = page.get_by_role("button", name="Save")
+    await save.evaluate("button => (button.focus(), button.click(), button.click())")
+    await expect(page.get_by_role("dialog")).to_be_visible()
+    await page.keyboard.press("Escape")
+    await expect(page.get_by_role("dialog")).to_be_hidden()
+    await expect(save).to_be_focused()
+    assert sent == ["rings=everyone&gates=%7B%22everyone%22%3A%7B%7D%7D&ring_rules=&preview=true"]
