@@ -50,6 +50,18 @@ async def test_an_empty_storage_is_bound_to_one_database(
 
 
 @pytest.mark.parametrize("home", list(StorageKind))
+async def test_an_empty_storage_in_place_of_the_installers_is_not_ours(
+    homes: StorageBackends, databases: tuple[MongoDatabase, MongoDatabase], tmp_path: Path, home: StorageKind
+) -> None:
+    record = {"tenant_id": "acme", "upload_id": "0" * 32, "status": Status.LINKED.value, "home": home.value}
+    await databases[0]["uploads"].insert_one(record)
+    owner = StorageOwnership(MongoFileIndex(databases[0]), homes, tmp_path)
+    assert not await owner.is_ours(home)
+    with pytest.raises(StorageIsNotOurs):
+        await owner.check(home)
+
+
+@pytest.mark.parametrize("home", list(StorageKind))
 async def test_files_without_a_record_are_removed_from_every_storage(
     homes: StorageBackends, databases: tuple[MongoDatabase, MongoDatabase], tmp_path: Path, home: StorageKind
 ) -> None:

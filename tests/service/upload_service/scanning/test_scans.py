@@ -200,6 +200,10 @@ async def test_the_old_verdict_counts_until_there_is_a_new_one(scanning: Scannin
     await scanning.run(limit=1)  # An infected file stays infected under a lower limit.
     scan = await scanning.scan()
     assert (scan["state"], scan["reason"]) == ("infected", "Evil")
+    scanning.scanner.failure = ScanFailed("away")
+    await scanning.store.make_due(scanning.caller.tenant_id)
+    await scanning.run()
+    assert await scanning.state() == "infected"
 
 
 async def test_a_repeat_for_one_tenant_leaves_other_tenants_alone(scanning: Scanning) -> None:
