@@ -1,4 +1,4 @@
-"""What a change of the policy does to the versions on their way: which machines are offered more, and which less."""
+"""The effect of a change of the policy on versions in flight: the rings whose machines are offered more, or less."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field

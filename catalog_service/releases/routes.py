@@ -44,7 +44,7 @@ async def edit_release_policy(request: web.Request) -> web.Response:
 
 
 async def _policy_effect(request: web.Request, fields: Mapping[str, str]) -> Mapping[str, Any]:
-    """What an edit would do: to the versions in flight, and to those that retention then hides."""
+    """The effect of an edit on the versions in flight, and the versions that retention would then hide."""
     effect = await request.app[RELEASES].preview_policy(caller_of(request).tenant_id, fields)
     retired: Mapping[str, Any] = {"retired": [], "retired_total": 0}
     if "retention" in fields and effect.after.retention != effect.before.retention:

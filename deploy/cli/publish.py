@@ -310,7 +310,7 @@ async def _confirm_effect(
 
 
 async def _answer_to(question: str) -> str:
-    """What the user of the terminal answers. Unlike a thread that reads, it does not outlive Ctrl-C."""
+    """The answer of the user of the terminal. Unlike a thread that reads, it does not outlive Ctrl-C."""
     error_console.print(f"{question} [y/N]:", end=" ", markup=False)
     answered, loop = asyncio.Event(), asyncio.get_running_loop()
     loop.add_reader(sys.stdin, answered.set)

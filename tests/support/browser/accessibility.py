@@ -1,4 +1,4 @@
-"""What axe and the layout of a phone say about a page."""
+"""The findings of axe about a page, and of its layout on a phone."""
 
 from pathlib import Path
 from typing import Literal

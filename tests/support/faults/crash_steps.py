@@ -31,7 +31,7 @@ class Scenario(Protocol):
         ...
 
     async def check(self) -> list[str]:
-        """What is wrong when the service runs again."""
+        """The problems when the service runs again, each as a sentence."""
         ...
 
 

@@ -1,4 +1,4 @@
-"""What the pages say, as a browser without scripts reads it."""
+"""The texts of the pages, as a browser without scripts reads them."""
 
 import html
 import json
