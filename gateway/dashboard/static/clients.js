@@ -3,6 +3,7 @@
 //   data-issued="text"          inside #issued: a text with the placeholder `{token}`
 //   data-deletes="address"      deletes a client. This needs its token, which is not stored: the client gets a new one first
 //   data-undeleted="text"       the message after a failed deletion, with `{name}`; data-again is the label of the retry button
+//   data-imports                a form that adds the clients of a file; their tokens are downloaded as a file from #imported
 
 import { callOperation } from "./operations.js";
 import { navigate, showToast } from "./page.js";
@@ -14,6 +15,25 @@ const showToken = (name, token) => {
     code.textContent = code.dataset.issued.replace("{token}", token);
     code.closest(".copyable").querySelector("[data-copy]").dataset.copy = code.textContent;
   }
+  place.hidden = false;
+  place.focus();
+};
+
+// No cell begins with a character that a spreadsheet would take for a formula: all are host names and UUIDs.
+const tokensFile = (clients) => {
+  const lines = clients.map(({ client_name, client_id, auth_token }) => [client_name, client_id, auth_token].join(","));
+  return new Blob([["client_name,client_id,auth_token", ...lines, ""].join("\r\n")], { type: "text/csv" });
+};
+
+const showImported = ({ clients, skipped }) => {
+  const place = document.getElementById("imported");
+  const link = place.querySelector("a");
+  URL.revokeObjectURL(link.href);
+  link.href = URL.createObjectURL(tokensFile(clients));
+  place.querySelector("[data-imported-count]").textContent = clients.length;
+  place.querySelector("[data-skipped-count]").textContent = skipped;
+  place.querySelector("[data-skipped]").hidden = !skipped;
+  link.hidden = !clients.length;
   place.hidden = false;
   place.focus();
 };
@@ -43,10 +63,15 @@ const deleteClient = async (address, name, done) => {
 
 document.addEventListener("operation", (event) => {
   const { target, detail } = event;
-  const { issues, deletes } = target.dataset;
+  const { issues, deletes, imports } = target.dataset;
   if (deletes !== undefined) {
     event.preventDefault();
     deleteClient(`${deletes}/${detail.auth_token}`, target.dataset.confirm, target.closest("tr").dataset.done);
+  } else if (imports !== undefined) {
+    event.preventDefault();
+    showImported(detail);
+    target.reset();
+    reloadList();
   } else if (issues !== undefined) {
     event.preventDefault();
     const form = target.elements;
