@@ -5,6 +5,7 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
+from enum import StrEnum
 from functools import wraps
 from pathlib import PurePath
 from typing import Any
@@ -15,7 +16,7 @@ from aiohttp.typedefs import Handler
 
 from client_registry.blacklist.store import Entry, Group, GroupNotFound, MongoBlacklistStore
 from client_registry.clients.csv_import import ClientImport, parse_rows
-from client_registry.clients.service import NAME_LIMIT, Clients, host_name
+from client_registry.clients.service import NAME_LIMIT, SEEN_WITHIN, Clients, host_name
 from client_registry.clients.store import Client, ClientNotFound, ClientQuery, uuid_text
 from client_registry.releases.service import BEFORE_THE_FIRST, Releases, release_version
 from client_registry.releases.store import Release
@@ -39,6 +40,23 @@ TOKEN_LIMIT = 4096
 AUDITED_NAMES = 50  # of the clients of a file
 PAGE, PAGE_LIMIT = 50, 100  # clients
 routes = web.RouteTableDef()
+
+
+class State(StrEnum):
+    """The states of clients."""
+
+    ENABLED = "enabled"
+    DISABLED = "disabled"
+
+
+class Seen(StrEnum):
+    """The time of a client's last call: in the last day, 7 or 30 days, before them, or there is none."""
+
+    DAY = "day"
+    WEEK = "week"
+    MONTH = "month"
+    SILENT = "silent"
+    NEVER = "never"
 
 
 def invalidates_caches(handler: Handler) -> Handler:
@@ -235,9 +253,19 @@ def client_query(request: web.Request) -> ClientQuery:
     return ClientQuery(
         text=query.text("text", limit=NAME_LIMIT, required=False),
         client_ids=tuple(uuid_text(text) or "" for text in client_ids),
+        enabled=query.choice("state", State) is State.ENABLED if query.get("state") else None,
+        last_seen=seen_filter(query.choice("seen", Seen), datetime.now(UTC)) if query.get("seen") else {},
         offset=query.integer("offset", default=0),
         limit=query.integer("limit", default=PAGE, least=1, most=PAGE_LIMIT),
     )
+
+
+def seen_filter(seen: Seen, now: datetime) -> Mapping[str, datetime | None]:
+    """The condition on the last call."""
+    if seen is Seen.NEVER:
+        return {"$eq": None}
+    since = now - SEEN_WITHIN["month" if seen is Seen.SILENT else seen]
+    return {"$lt": since} if seen is Seen.SILENT else {"$gte": since}
 
 
 def client_changes(form: Form) -> dict[str, str | bool]:

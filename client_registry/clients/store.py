@@ -3,7 +3,7 @@
 import re
 from collections.abc import Mapping, Sequence
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from datetime import datetime
 from typing import Protocol
 
@@ -44,10 +44,15 @@ class Client:
 
 @dataclass(frozen=True)
 class ClientQuery:
-    """Selects clients: `text` is part of the name, the address or the token's end; no `client_ids` select all."""
+    """Selects clients: `text` is part of the name, the address or the token's end; no `client_ids` select all.
+
+    `last_seen` has the operators of MongoDB and their values.
+    """
 
     text: str = ""
     client_ids: tuple[str, ...] = ()
+    enabled: bool | None = None
+    last_seen: Mapping[str, datetime | None] = field(default_factory=dict)
     offset: int = 0
     limit: int = 50
 
@@ -100,7 +105,7 @@ class NameNotResolved(InvalidField):
 
 CLIENT_INDEXES: Indexes = {
     "clients": [
-        IndexModel(["tenant_id", field], unique=True) for field in ("client_id", "name_key", "token_digest", "seat")
+        IndexModel(["tenant_id", name], unique=True) for name in ("client_id", "name_key", "token_digest", "seat")
     ]
 }
 
@@ -121,8 +126,12 @@ class MongoClientStore:
         text = query.text.casefold()
         if query.client_ids:
             match["client_id"] = {"$in": list(query.client_ids)}
+        if query.enabled is not None:
+            match["enabled"] = query.enabled
+        if query.last_seen:
+            match["last_seen"] = dict(query.last_seen)
         if text:
-            match["$or"] = [{field: {"$regex": re.escape(text)}} for field in ("name_key", "ip", "token_hint")]
+            match["$or"] = [{name: {"$regex": re.escape(text)}} for name in ("name_key", "ip", "token_hint")]
         page: list[Document] = [
             {"$set": {"is_other": {"$ne": ["$name_key", {"$literal": text}]}}},
             {"$sort": {"is_other": ASCENDING, "name_key": ASCENDING}},
@@ -251,4 +260,4 @@ def _document(tenant_id: str, client: Client, digest: str, key_id: str, slot: in
 
 
 def _client(document: Document) -> Client:
-    return Client(**{field.name: document[field.name] for field in fields(Client)})
+    return Client(**{each.name: document[each.name] for each in fields(Client)})
