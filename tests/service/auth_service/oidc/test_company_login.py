@@ -56,9 +56,9 @@ def form_of(company: Company, **changes: str) -> dict[str, str]:
     }
 
 
-async def edit(company: Company, headers: dict[str, str] | None = None, **changes: str) -> Answer:
-    data = form_of(company, **changes)
-    return await company.auth.call(company.caller, "PATCH", "edit_company_login", data=data, headers=headers or {})
+async def edit(company: Company, *, seen: str = "", **changes: str) -> Answer:
+    data, headers = form_of(company, **changes), {"If-Match": seen} if seen else {}
+    return await company.auth.call(company.caller, "PATCH", "edit_company_login", data=data, headers=headers)
 
 
 async def check(company: Company, **changes: str) -> Answer:
@@ -113,7 +113,7 @@ async def test_the_stored_secret_is_sent_to_no_other_provider(company: Company, 
     value = form_of(company)[field]
     other = {"issuer": f"{value}/", "client_id": "other", "ca_certificate": f"{value}{value}"}[field]
     for call in (edit, check):
-        answer = await call(company, client_secret="", **{field: other})
+        answer = await call(company, **{"client_secret": "", field: other})
         assert (answer.status, answer.body["params"]["reason"]) == (400, "secret_required")
     assert company.idp.calls == []
 
@@ -154,9 +154,9 @@ async def test_a_refused_change_keeps_the_provider(company: Company) -> None:
 
 
 async def test_the_second_of_two_changes_learns_of_the_first(company: Company) -> None:
-    seen = {"If-Match": f'"{(await shown(company))["revision"]}"'}
-    assert (await edit(company, seen)).status == 200
-    second = await edit(company, seen, default_role="viewer")
+    seen = f'"{(await shown(company))["revision"]}"'
+    assert (await edit(company, seen=seen)).status == 200
+    second = await edit(company, seen=seen, default_role="viewer")
     assert (second.status, second.body["code"]) == (412, "company_login_changed")
     assert (await shown(company))["default_role"] == "none"
 
