@@ -1,6 +1,7 @@
 """The operations of auth_service, and the bodies of their responses."""
 
 import hashlib
+import secrets
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -17,7 +18,7 @@ from auth_service.settings import AuthSettings
 from auth_service.tenants.service import Tenants, check_networks, to_audit_text
 from auth_service.users.login import Login, LoginMetrics
 from auth_service.users.service import Users
-from auth_service.users.store import PASSWORD_LIMIT, User
+from auth_service.users.store import PASSWORD_LIMIT, OwnPassword, User
 from auth_service.users.token_store import MAX_OVERLAP, Token, TokenNotFound, Tokens
 from common.auth.roles import ADMINISTRATOR
 from common.http.bodies import read_json
@@ -36,6 +37,7 @@ TENANTS = web.AppKey("tenants", Tenants)
 TOKENS = web.AppKey("tokens", Tokens)
 USERS = web.AppKey("users", Users)
 AUDIT_LOG = web.AppKey("audit_log", Audit)
+TEMPORARY_PASSWORD = 15  # random bytes
 BLOCK = 64 << 10  # bytes of an export that are sent at once
 LOGOUT_TOKEN_LIMIT = 16_000  # characters
 REGISTERED = {  # at the provider
@@ -48,9 +50,13 @@ routes = web.RouteTableDef()
 
 @routes.post("/{tenant_id}/login")
 async def login(request: web.Request) -> web.Response:
-    username, password = forms.credentials(await read_form(request))
+    form = await read_form(request)
+    username, password = forms.credentials(form)
+    replacement = form.text("new_password", limit=PASSWORD_LIMIT, required=False)
     with request.app[LOGIN_METRICS].count():
-        token = await request.app[LOGIN].login(caller_of(request), username, password, request_id=request_id())
+        token = await request.app[LOGIN].login(
+            caller_of(request), username, password, replacement, request_id=request_id()
+        )
     return json_response({"message": token})
 
 
@@ -92,6 +98,17 @@ async def delete_user(request: web.Request) -> web.Response:
     audit(request, username=username)
     await request.app[USERS].delete(caller_of(request).tenant_id, username)
     return json_response({"Message": "User was deleted successfully!"})
+
+
+@routes.post("/{tenant_id}/reset_password/{username:[^/]+}")
+async def reset_password(request: web.Request) -> web.Response:
+    username, caller = request.match_info["username"], caller_of(request)
+    audit(request, username=username)
+    if username == caller.username:
+        raise OwnPassword
+    password = secrets.token_urlsafe(TEMPORARY_PASSWORD)
+    await request.app[USERS].reset_password(caller.tenant_id, username, password, must_change=True)
+    return json_response({"Message": "Password was reset successfully!", "password": password})
 
 
 @routes.post("/{tenant_id}/change_password")
@@ -291,9 +308,11 @@ async def record_audit(request: web.Request) -> web.Response:
 
 
 def user_body(user: User) -> dict[str, Any]:
-    shown = {"username": user.username, "created_at": user.created_at, "role": user.roles}
+    times = {"created_at": user.created_at, "last_sign_in": user.last_sign_in}
+    shown = {"username": user.username, **times, "role": user.roles}
     if not user.issuer:
-        return {**shown, "login": "password", "break_glass": user.is_break_glass}
+        login = {"login": "password", "must_change_password": user.must_change_password}
+        return {**shown, **login, "break_glass": user.is_break_glass}
     return {**shown, "login": "company", "name": user.name, "email": user.email}
 
 

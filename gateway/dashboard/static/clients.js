@@ -1,4 +1,4 @@
-// The pages of the clients and the API tokens. A new token is shown once:
+// The pages of the clients, the API tokens and the users. A new token or password is shown once:
 //   data-issues="name"          an operation that returns the token of this name; without a name, of the name in the form
 //   data-issued="text"          inside #issued: a text with the placeholder `{token}`
 //   data-deletes="address"      deletes a client. This needs its token, which is not stored: the client gets a new one first
@@ -142,7 +142,7 @@ document.addEventListener("operation", (event) => {
   } else if (issues !== undefined) {
     event.preventDefault();
     const form = target.elements;
-    showToken(issues || (form.client_name ?? form.name).value, detail.auth_token ?? detail.token);
+    showToken(issues || (form.client_name ?? form.name).value, detail.auth_token ?? detail.token ?? detail.password);
     if (target.matches("form")) target.reset();
     reloadList();
   }
