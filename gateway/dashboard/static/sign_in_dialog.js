@@ -12,6 +12,7 @@ export const signIn = () => (waiting ??= show().finally(() => (waiting = null)))
 const show = () =>
   new Promise((resolve) => {
     const place = dialog();
+    if (!place.querySelector("form")) place.append(place.querySelector("template").content.cloneNode(true));
     const finish = () => place.close("yes");
     place.onclose = () => {
       document.removeEventListener("session", finish);
