@@ -18,7 +18,7 @@ from auth_service.settings import AuthSettings
 from auth_service.tenants.service import Tenants, check_networks, to_audit_text
 from auth_service.users.login import Login, LoginMetrics
 from auth_service.users.service import Users
-from auth_service.users.store import PASSWORD_LIMIT, OwnPassword, User
+from auth_service.users.store import PASSWORD_LIMIT, OwnPassword, User, UserNotFound
 from auth_service.users.token_store import MAX_OVERLAP, Token, TokenNotFound, Tokens
 from common.auth.roles import ADMINISTRATOR
 from common.http.bodies import read_json
@@ -298,6 +298,16 @@ async def find_roles(request: web.Request) -> web.Response:
     caller = caller_of(request)
     user = await request.app[USERS].find(caller.tenant_id, caller.username)
     return json_response({"roles": user.roles if user else []})
+
+
+@routes.post("/{tenant_id}/find_own_user")
+async def find_own_user(request: web.Request) -> web.Response:
+    """Internal: the caller's user as `get_users` lists it, for the gateway's page of the account."""
+    caller = caller_of(request)
+    user = await request.app[USERS].find(caller.tenant_id, caller.username)
+    if user is None:
+        raise UserNotFound(username=caller.username)
+    return json_response(user_body(user))
 
 
 @routes.post("/{tenant_id}/record_audit")

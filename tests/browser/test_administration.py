@@ -126,7 +126,7 @@ async def test_a_user_signs_in_with_a_reset_password_and_a_new_one(visitor: Visi
     await visitor.api.call("POST", "add_user", data=form)
     helga = await visitor.api.signed_in("helga", LONG_PASSWORD)
     await visitor.go("/users")
-    await visitor.choose("helga", "Reset the password of helga")
+    await visitor.choose("helga", "Reset password: helga")
     await visitor.confirm("", "Reset password")
     secret = page.get_by_role("region", name="Temporary password of helga").locator("code")
     await expect(secret).not_to_be_empty()

@@ -19,7 +19,7 @@ from gateway.dashboard.page_request import PAGE_SIZE, PageRequest, client_names_
 from gateway.dashboard.templating import _
 from gateway.forwarding.audit import LEFT_OUT
 from gateway.forwarding.proxy import SERVICES
-from gateway.operations import GATEWAY, OPERATIONS
+from gateway.operations import AUTH, GATEWAY, OPERATIONS
 
 # The name of each role, and what it allows.
 ROLES: Mapping[Role, tuple[str, str]] = {
@@ -59,8 +59,9 @@ async def show_tokens(page: PageRequest) -> web.Response:
 
 
 async def show_account(page: PageRequest) -> web.Response:
-    """The roles of the user, and the form that changes the own password."""
-    return page.render("account.html", roles=ROLES)
+    """The roles of the user, and the form that changes the own password if the user has one."""
+    user = await page.request.app[SERVICES][AUTH].json(page.caller, "find_own_user")
+    return page.render("account.html", roles=ROLES, user=user)
 
 
 async def show_settings(page: PageRequest) -> web.Response:
