@@ -45,6 +45,11 @@ async def show_users(page: PageRequest) -> web.Response:
     return page.render("users.html", users=await page.fetch("get_users"), roles=ROLES, tokens=names)
 
 
+async def show_company_login(page: PageRequest) -> web.Response:
+    """The identity provider of the tenant, as a form, with a test of it."""
+    return page.render("company_login.html", login=await page.fetch("get_company_login"), roles=ROLES)
+
+
 async def show_tokens(page: PageRequest) -> web.Response:
     """The API tokens of the tenant. A secret is shown only by the script that receives it."""
     now, tokens = datetime.now(UTC), await page.fetch("get_tokens")

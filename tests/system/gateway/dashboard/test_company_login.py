@@ -12,7 +12,7 @@ from urllib.parse import parse_qs, urlsplit
 import pytest
 
 from tests.support.api import Answer
-from tests.support.services.identity_provider import IdentityProvider, identity_provider
+from tests.support.services.identity_provider import CLIENT_ID, CLIENT_SECRET, IdentityProvider, identity_provider
 from tests.support.system.pages import SCRIPT, fetch_csrf_token, load_page, sign_in
 from tests.support.system.services import Api, Services
 
@@ -174,3 +174,35 @@ async def test_a_company_user_is_shown_by_name_and_is_offered_no_password(compan
     assert username in account
     assert "operations/change_password" not in account
     assert "operations/change_password" in own
+
+
+async def test_each_change_of_an_administrator_is_in_the_audit_log_without_the_secret(
+    services: Services, tenant: Api, tmp_path: Path
+) -> None:
+    async with identity_provider(tmp_path) as idp:
+        registration = {"issuer": idp.issuer, "client_id": CLIENT_ID, "client_secret": CLIENT_SECRET}
+        form = {**registration, "ca_certificate": idp.certificate, "default_role": "viewer", "name": SCRIPT}
+        answers = [
+            await tenant.call("POST", "test_company_login", data=form),
+            await tenant.call("PATCH", "edit_company_login", data=form),
+            await tenant.call("GET", "get_company_login"),
+        ]
+        page = await load_page(tenant, "users", "company_login")
+        answers.append(await tenant.call("DELETE", "delete_company_login"))
+    assert [answer.status for answer in answers] == [200] * 4, answers
+    log = (await tenant.call("GET", "get_audit_log")).body
+    entries = [entry for entry in log if entry["operation"].endswith("company_login")]
+    operations = ["delete_company_login", "edit_company_login", "test_company_login"]
+    assert [entry["operation"] for entry in entries] == operations
+    assert {entry["target"]["issuer"] for entry in entries} == {idp.issuer}
+    assert entries[1]["changes"]["client_secret"] == {"before": "", "after": "changed"}
+    assert CLIENT_SECRET not in f"{log} {answers} {page}"
+    assert SCRIPT not in page
+
+
+async def test_the_page_shows_a_company_login_of_the_operator_without_buttons(company: Company) -> None:
+    page = await load_page(company.api, "users", "company_login")
+    assert company.idp.issuer in page
+    assert "The operator of this server manages" in page
+    assert "test_company_login" not in page
+    assert CLIENT_SECRET not in page
