@@ -310,7 +310,18 @@ document.addEventListener("keydown", (event) => {
 });
 document.addEventListener("click", ({ target }) => target.closest("[data-search]") && search());
 
-const loadParts = () => document.querySelector("[data-settings]") && import("./settings_form.js"); // only for pages that need it
+// Scripts of the pages that have these elements.
+const PARTS = {
+  "main :is(form[hx-post], form[hx-patch])": "unsaved.js",
+  "[data-settings]": "settings_form.js",
+  "[data-suggest]": "suggestions.js",
+  "[data-version-form]": "version_form.js",
+  "[data-issues], [data-deletes], [data-select]": "clients.js",
+};
+
+const loadParts = () => {
+  for (const [elements, script] of Object.entries(PARTS)) if (document.querySelector(elements)) import(`./${script}`);
+};
 
 document.addEventListener("htmx:load", loadParts);
 loadParts();
