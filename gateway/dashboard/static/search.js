@@ -101,6 +101,7 @@ document.addEventListener("click", ({ target }) => {
 });
 
 export const openSearch = () => {
+  if (!field()) dialog().append(dialog().querySelector("template").content.cloneNode(true)); // Closed, it has no fields of a page.
   dialog().showModal();
   field().select();
   find();
