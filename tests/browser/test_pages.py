@@ -21,7 +21,7 @@ WIDTHS = (768, 1440, 1920)  # px
 MAX_FIRST_VISIT = 100_000  # bytes
 
 
-async def test_every_page_is_accessible_at_four_widths_and_small_on_a_phone(open_page: Open, seed_data: SeedData) -> None:
+async def test_every_page_is_accessible_at_four_widths_and_small(open_page: Open, seed_data: SeedData) -> None:
     """In German, whose words are longer. `test_smoke` has the wide pages, each in the other colour."""
     visitor = await start_session(await open_page(locale="de", viewport=NARROW), seed_data.api)
     page = visitor.page
