@@ -108,4 +108,4 @@ async def _values(api: Api) -> dict[str, str]:
 
 
 if __name__ == "__main__":
-    asyncio.run(save_screenshots(Path(*sys.argv[1:2] or [FOLDER])))
+    asyncio.run(save_screenshots(Path(sys.argv[1]) if sys.argv[1:] else FOLDER))
