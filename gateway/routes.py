@@ -1,7 +1,5 @@
 """The way of every request: target, caller, then a page or an operation of a service."""
 
-from functools import partial
-
 from aiohttp import web
 
 from common.http.middleware import CLIENT_ADDRESS, PROBLEM_RENDERER, ROUTE, BytesResponse
@@ -22,13 +20,13 @@ async def dispatch(request: web.Request) -> web.StreamResponse:
     try:
         target = Target.parse(request.method, request.raw_path, settings.deployment, settings.tenant_id)
     except NoSuchOperation:
-        request[PROBLEM_RENDERER] = partial(problem_page, request)
+        request[PROBLEM_RENDERER] = lambda problem: problem_page(request, problem)
         return redirect_browser(request)
     request[ROUTE] = target.operation.route
     if target.operation.is_winget:
         request[PROBLEM_RENDERER] = winget.problem
     elif target.is_page:
-        request[PROBLEM_RENDERER] = partial(problem_page, request)  # until there is a tenant
+        request[PROBLEM_RENDERER] = lambda problem: problem_page(request, problem)  # until there is a tenant
     caller = await request.app[AUTHENTICATOR].authenticate(request, target)
     if target.is_alias and target.is_page:
         # Pages link to each other below the tenant's own path, so they have that one address.
