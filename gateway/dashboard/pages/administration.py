@@ -15,7 +15,14 @@ from common.auth.roles import Role
 from common.errors import Problem
 from common.http.server import CHECK_TIMEOUT, READINESS
 from common.service_client.client import ServiceClient
-from gateway.dashboard.page_request import PAGE_SIZE, PageRequest, client_names_of, package_names_of, targets_of
+from gateway.dashboard.page_request import (
+    PAGE_SIZE,
+    PageRequest,
+    client_names_of,
+    or_none,
+    package_names_of,
+    targets_of,
+)
 from gateway.dashboard.templating import _
 from gateway.forwarding.audit import LEFT_OUT
 from gateway.forwarding.proxy import SERVICES
@@ -60,8 +67,9 @@ async def show_tokens(page: PageRequest) -> web.Response:
 
 async def show_account(page: PageRequest) -> web.Response:
     """The roles of the user, and the form that changes the own password if the user has one."""
-    user = await page.request.app[SERVICES][AUTH].json(page.caller, "find_own_user")
-    return page.render("account.html", roles=ROLES, user=user)
+    user = await or_none(page.request.app[SERVICES][AUTH].json(page.caller, "find_own_user"))
+    name = page.session.username
+    return page.render("account.html", roles=ROLES, user=user or {"username": name, "login": "password"})
 
 
 async def show_settings(page: PageRequest) -> web.Response:

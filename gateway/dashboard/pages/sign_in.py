@@ -2,6 +2,7 @@
 
 from contextlib import suppress
 from urllib.parse import urlencode
+from zlib import crc32
 
 from aiohttp import web
 
@@ -27,6 +28,7 @@ from gateway.operations import AUTH, CREDENTIALS_LIMIT
 from gateway.routing import is_same_origin
 
 TIMEOUT = 15.0  # seconds
+TINTS = 8  # colours in dashboard.css, one of them for each tenant
 PROVIDER_TIMEOUT = 20.0  # seconds: auth_service asks the provider three times at most
 PROVIDER_COOKIE = "sign_in"  # binds a sign-in to its browser
 PROVIDER_COOKIE_LIFETIME = 600  # seconds
@@ -112,6 +114,7 @@ def _render(
         problem=localized(problem, language) if problem else "",
         username=username,
         tenant=caller.tenant,
+        tint=crc32(caller.tenant_id.encode()) % TINTS,
         is_reset=problem is not None
         and (problem.code == "password_change_required" or "new_password" in problem.params.values()),
     )
