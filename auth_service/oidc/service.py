@@ -21,6 +21,7 @@ from auth_service.oidc.model import (
     PendingSignIn,
     Provider,
     ProviderChanged,
+    ProviderUnavailable,
     RefusedByProvider,
     RoleMissing,
     SetByOperator,
@@ -315,9 +316,12 @@ class Providers:
         return provider or Provider(tenant_id, "", "", "", allowed_networks=networks, by_tenant=True)
 
     async def check(self, provider: Provider, redirect_uri: str) -> None:
-        """Raise InvalidField, SecretRefused or ProviderUnavailable if nobody could sign in with the provider."""
+        """Raise InvalidField or SecretRefused if nobody could sign in with the provider; Overloaded."""
         check_provider(provider)
-        await self.client.check(provider, redirect_uri)
+        try:
+            await self.client.check(provider, redirect_uri)
+        except ProviderUnavailable as problem:  # Whoever names the address is told what is wrong with it.
+            raise InvalidField("issuer", problem.params["problem"], reason=problem.params["reason"]) from None
 
     async def edit(self, before: Provider, provider: Provider, login_name: str) -> None:
         """Set a checked provider of the tenant's administrators in place of `before`. Everybody may use passwords.

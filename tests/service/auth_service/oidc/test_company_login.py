@@ -92,7 +92,7 @@ async def test_no_answer_and_no_audit_entry_has_the_secret(company: Company) -> 
         await company.auth.call(company.caller, "GET", "get_company_login"),
         await company.auth.call(company.caller, "GET", "get_users"),
     ]
-    assert refused.status == 503
+    assert refused.status == 400
     assert [CLIENT_SECRET in f"{answer.body} {answer.headers}" for answer in answers] == [False] * 5
     changes = json.loads(answers[1].headers[AUDIT_HEADER])["changes"]
     assert changes["client_secret"] == ["", "changed"]
@@ -148,7 +148,7 @@ async def test_a_refused_change_keeps_the_provider(company: Company) -> None:
     await edit(company)
     before = await shown(company)
     assert (await edit(company, client_secret="another")).status == 400
-    assert (await edit(company, issuer="https://localhost:1")).status == 503
+    assert (await edit(company, issuer="https://localhost:1")).status == 400
     assert (await edit(company, role_map='[{"value": "a", "role": "root"}]')).status == 400
     assert await shown(company) == before
 
@@ -233,7 +233,7 @@ async def test_no_administrator_makes_the_server_call_an_internal_address(
     form = form_of(company, issuer=f"https://{host}:{urlsplit(company.idp.issuer).port}")
     method = "POST" if operation.startswith("test") else "PATCH"
     answer = await public_only.call(caller, method, operation, data=form)
-    assert (answer.status, answer.body["params"]["reason"]) == (503, "provider_private"), answer.body
+    assert (answer.status, answer.body["params"]["reason"]) == (400, "provider_private"), answer.body
     assert company.idp.calls == []
 
 
@@ -257,7 +257,7 @@ async def test_a_name_that_changes_its_address_is_checked_at_each_connection(
 async def test_an_internal_endpoint_of_the_discovery_document_is_not_called(company: Company, endpoint: str) -> None:
     company.idp.document = {endpoint: "https://169.254.169.254/latest"}
     answer = await check(company)
-    assert (answer.status, answer.body["params"]["reason"]) == (503, "provider_private")
+    assert (answer.status, answer.body["params"]["reason"]) == (400, "provider_private")
 
 
 @each("path", [DISCOVERY, "/jwks", "/token"])
@@ -265,7 +265,7 @@ async def test_a_redirect_is_not_followed(company: Company, path: str) -> None:
     target = f"{company.idp.issuer}/internal"
     company.idp.replies[path] = lambda _: web.Response(status=307, headers={"Location": target})
     answer = await check(company)
-    assert (answer.status, answer.body["params"]["reason"]) == (503, "provider_answer")
+    assert (answer.status, answer.body["params"]["reason"]) == (400, "provider_answer")
     assert "/internal" not in company.idp.calls
 
 
