@@ -12,7 +12,7 @@ PROCESSES := $(if $(TEST_MONGO_URL)$(TEST_REDIS_URL)$(TEST_RABBITMQ_URL),,--nump
 unexport PYTHONDONTWRITEBYTECODE
 PYTEST := $(BIN)/pytest -q --durations 25 $(PROCESSES)
 
-.PHONY: run test test-full test-compose test-kubernetes test-s3 fuzz fuzz-parsers mutants coverage torture bench lint alerts locks licenses audit sbom clean
+.PHONY: run test test-full test-compose test-kubernetes test-s3 fuzz fuzz-parsers mutants coverage torture bench lint screenshots alerts locks licenses audit sbom clean
 
 run: $(VENV)/.run  ## the whole service on this machine, with sample packages
 	@echo 'The command `pkgrepo` is $(BIN)/pkgrepo. To use it, open another terminal in this folder.'
@@ -73,6 +73,10 @@ bench: $(VENV)/.test  ## half an hour of everything that has a budget, and tests
 lint: $(VENV)/.test  ## put the code in order
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
+
+screenshots: $(VENV)/.test  ## pictures of every page, light, dark and on a phone, in deploy/screenshots
+	deploy/install-packages chromium rabbitmq-server redis-server
+	$(BIN)/python -m tests.support.browser.screenshots
 
 ALERTS := deploy/kubernetes/components/observability/alerts.yaml
 alerts:  ## copy the alert rules into the shape that Kubernetes takes

@@ -9,11 +9,12 @@ from aiohttp import web
 from prometheus_client.core import Metric
 
 from client_registry.blacklist.store import MongoBlacklistStore
+from client_registry.clients.csv_import import ClientImport
 from client_registry.clients.service import Clients, ClientTokens, SystemResolver
 from client_registry.clients.store import MongoClientStore
 from client_registry.releases.service import Releases
 from client_registry.releases.store import MongoReleaseStore
-from client_registry.routes import BLACKLIST, CLIENTS, RELEASES, SETTINGS, TENANT_VERSIONS, routes
+from client_registry.routes import BLACKLIST, CLIENT_IMPORT, CLIENTS, RELEASES, SETTINGS, TENANT_VERSIONS, routes
 from client_registry.settings import RegistrySettings
 from client_registry.store import SCHEMA
 from common.concurrency.background import repeating
@@ -51,7 +52,8 @@ async def connect(app: web.Application) -> AsyncIterator[None]:
         resolver = stack.enter_context(closing(SystemResolver()))
         app[TENANT_VERSIONS] = TenantVersions(redis)
         store = MongoClientStore(database)
-        app[CLIENTS] = Clients(store, ClientTokens(settings.client_token_key), resolver)
+        tokens = ClientTokens(settings.client_token_key)
+        app[CLIENTS], app[CLIENT_IMPORT] = Clients(store, tokens, resolver), ClientImport(store, tokens)
         app[METRICS].add_source("clients", partial(_client_metrics, store))
         app[BLACKLIST] = MongoBlacklistStore(database)
         releases = app[RELEASES] = Releases(MongoReleaseStore(database), upload_service)

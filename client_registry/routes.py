@@ -1,9 +1,11 @@
 """The operations of client_registry: their forms, and the bodies of their responses."""
 
+import asyncio
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
+from enum import StrEnum
 from functools import wraps
 from pathlib import PurePath
 from typing import Any
@@ -13,7 +15,8 @@ from aiohttp import web
 from aiohttp.typedefs import Handler
 
 from client_registry.blacklist.store import Entry, Group, GroupNotFound, MongoBlacklistStore
-from client_registry.clients.service import NAME_LIMIT, Clients, host_name
+from client_registry.clients.csv_import import ClientImport, parse_rows
+from client_registry.clients.service import NAME_LIMIT, SEEN_WITHIN, Clients, host_name
 from client_registry.clients.store import Client, ClientNotFound, ClientQuery, uuid_text
 from client_registry.releases.service import BEFORE_THE_FIRST, Releases, release_version
 from client_registry.releases.store import Release
@@ -21,7 +24,7 @@ from client_registry.settings import RegistrySettings
 from common.auth.downloads import download_url
 from common.auth.internal_tokens import Caller
 from common.errors import InvalidField, InvalidRequest
-from common.http.bodies import read_json
+from common.http.bodies import FORM_LIMIT, read_body, read_json
 from common.http.forms import MAX_INTEGER, Form, query_form, read_form
 from common.http.middleware import audit, caller_of, json_response
 from common.redis import TenantVersions
@@ -29,10 +32,14 @@ from common.tenants import RING_LIMIT, parse_network
 
 SETTINGS = web.AppKey("settings", RegistrySettings)
 CLIENTS = web.AppKey("clients", Clients)
+CLIENT_IMPORT = web.AppKey("client_import", ClientImport)
 BLACKLIST = web.AppKey("blacklist", MongoBlacklistStore)
 RELEASES = web.AppKey("releases", Releases)
 TENANT_VERSIONS = web.AppKey("tenant_versions", TenantVersions)
 TOKEN_LIMIT = 4096
+State = StrEnum("State", ["ENABLED", "DISABLED"])
+Seen = StrEnum("Seen", ["DAY", "WEEK", "MONTH", "SILENT", "NEVER"])  # SILENT: not in the last month
+AUDITED_NAMES = 50  # of the clients of a file
 PAGE, PAGE_LIMIT = 50, 100  # clients
 routes = web.RouteTableDef()
 
@@ -68,6 +75,28 @@ async def add_client(request: web.Request) -> web.Response:
     client, token = await request.app[CLIENTS].add(caller_of(request), name)
     audit(request, client_id=client.client_id, client_name=client.name)
     body = {"Message": "Client was added successfully!", "client_id": client.client_id, "auth_token": token.text}
+    return json_response(body, status=201)
+
+
+@routes.post("/{tenant_id}/import_clients")
+@invalidates_caches
+async def import_clients(request: web.Request) -> web.Response:
+    """The body is the file; the query has the tenant's `rings`, which the gateway knows, and `skip_existing`."""
+    query = query_form(request)
+    content, rings = await read_body(request, FORM_LIMIT), query.texts("rings", limit=RING_LIMIT)
+    rows = await asyncio.to_thread(parse_rows, content, set(rings))
+    names = [row.name for row in rows[:AUDITED_NAMES]]
+    audit(request, clients=str(len(rows)), client_name=names)
+    importer, skip_existing = request.app[CLIENT_IMPORT], query.flag("skip_existing")
+    issued = await importer.add(caller_of(request), rows, skip_existing=skip_existing)
+    skipped = len(rows) - len(issued)
+    names = [client.name for client, _ in issued[:AUDITED_NAMES]]
+    audit(request, clients=str(len(issued)), skipped=str(skipped), client_name=names)
+    tokens = [
+        {"client_id": client.client_id, "client_name": client.name, "auth_token": token.text}
+        for client, token in issued
+    ]
+    body = {"Message": "Clients were imported successfully!", "clients": tokens, "skipped": skipped}
     return json_response(body, status=201)
 
 
@@ -209,9 +238,19 @@ def client_query(request: web.Request) -> ClientQuery:
     return ClientQuery(
         text=query.text("text", limit=NAME_LIMIT, required=False),
         client_ids=tuple(uuid_text(text) or "" for text in client_ids),
+        enabled=query.choice("state", State) is State.ENABLED if query.get("state") else None,
+        last_seen=seen_filter(query.choice("seen", Seen), datetime.now(UTC)) if query.get("seen") else {},
         offset=query.integer("offset", default=0),
         limit=query.integer("limit", default=PAGE, least=1, most=PAGE_LIMIT),
     )
+
+
+def seen_filter(seen: Seen, now: datetime) -> Mapping[str, datetime | None]:
+    """The condition on the last call."""
+    if seen is Seen.NEVER:
+        return {"$eq": None}
+    since = now - SEEN_WITHIN["month" if seen is Seen.SILENT else seen]
+    return {"$lt": since} if seen is Seen.SILENT else {"$gte": since}
 
 
 def client_changes(form: Form) -> dict[str, str | bool]:

@@ -3,16 +3,17 @@
 import re
 from collections.abc import Mapping, Sequence
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from datetime import datetime
 
 from motor.motor_asyncio import AsyncIOMotorClientSession
 from pymongo import ASCENDING, IndexModel
-from pymongo.errors import DuplicateKeyError
+from pymongo.errors import BulkWriteError, DuplicateKeyError
 
 from common.errors import Conflict, Forbidden, InvalidField, NotFound
 from common.mongo import Document, Indexes, MongoDatabase
 
+DUPLICATE_KEY = 11000  # error code of MongoDB
 _UUID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 
 
@@ -42,10 +43,15 @@ class Client:
 
 @dataclass(frozen=True)
 class ClientQuery:
-    """Selects clients: `text` is part of the name, the address or the token's end; no `client_ids` select all."""
+    """Selects clients: `text` is part of the name, the address or the token's end; no `client_ids` select all.
+
+    `last_seen` has the operators of MongoDB and their values.
+    """
 
     text: str = ""
     client_ids: tuple[str, ...] = ()
+    enabled: bool | None = None
+    last_seen: Mapping[str, datetime | None] = field(default_factory=dict)
     offset: int = 0
     limit: int = 50
 
@@ -88,7 +94,7 @@ class NameNotResolved(InvalidField):
 
 CLIENT_INDEXES: Indexes = {
     "clients": [
-        IndexModel(["tenant_id", field], unique=True) for field in ("client_id", "name_key", "token_digest", "seat")
+        IndexModel(["tenant_id", name], unique=True) for name in ("client_id", "name_key", "token_digest", "seat")
     ]
 }
 
@@ -109,8 +115,12 @@ class MongoClientStore:
         text = query.text.casefold()
         if query.client_ids:
             match["client_id"] = {"$in": list(query.client_ids)}
+        if query.enabled is not None:
+            match["enabled"] = query.enabled
+        if query.last_seen:
+            match["last_seen"] = dict(query.last_seen)
         if text:
-            match["$or"] = [{field: {"$regex": re.escape(text)}} for field in ("name_key", "ip", "token_hint")]
+            match["$or"] = [{name: {"$regex": re.escape(text)}} for name in ("name_key", "ip", "token_hint")]
         page: list[Document] = [
             {
                 "$set": {
@@ -155,13 +165,37 @@ class MongoClientStore:
 
     async def add(self, tenant_id: str, client: Client, *, digest: str, key_id: str, slot: int) -> None:
         """Raises ClientExists for a duplicate name, SlotTaken for a duplicate slot."""
-        keys = {"name_key": client.name.casefold(), "token_digest": digest, "token_key": key_id, "seat": slot}
         try:
-            await self._clients.insert_one({"tenant_id": tenant_id, **vars(client), **keys})
+            await self._clients.insert_one(_document(tenant_id, client, digest, key_id, slot))
         except DuplicateKeyError as error:
             if "seat" in (error.details or {}).get("keyPattern", {}):
                 raise SlotTaken from None
             raise ClientExists(name=client.name) from None
+
+    async def slots_by_name(self, tenant_id: str) -> Mapping[str, int]:
+        """The slots of all clients, by their casefolded names."""
+        cursor = self._clients.find({"tenant_id": tenant_id}, {"_id": False, "name_key": True, "seat": True})
+        return {document["name_key"]: document["seat"] async for document in cursor}
+
+    async def add_all(self, tenant_id: str, clients: Sequence[tuple[Client, str, str, int]]) -> None:
+        """Add clients, each with the digest and the key of its token and its slot, all or none.
+
+        Raises SlotTaken if a name or a slot is taken.
+        """
+        documents = [_document(tenant_id, *values) for values in clients]
+
+        async def insert(session: AsyncIOMotorClientSession) -> None:
+            await self._clients.insert_many(documents, session=session)
+
+        if not documents:
+            return
+        async with await self._database.client.start_session() as session:
+            try:
+                await session.with_transaction(insert)
+            except BulkWriteError as error:
+                if any(each.get("code") == DUPLICATE_KEY for each in error.details["writeErrors"]):
+                    raise SlotTaken from None
+                raise
 
     async def find_by_digests(self, tenant_id: str, digests: Sequence[str]) -> tuple[Client | None, str]:
         """The client whose token has one of these digests, and the id of the key of its digest."""
@@ -217,5 +251,10 @@ class MongoClientStore:
             await self._database[name].delete_many({"tenant_id": tenant_id})
 
 
+def _document(tenant_id: str, client: Client, digest: str, key_id: str, slot: int) -> Document:
+    keys = {"name_key": client.name.casefold(), "token_digest": digest, "token_key": key_id, "seat": slot}
+    return {"tenant_id": tenant_id, **vars(client), **keys}
+
+
 def _client(document: Document) -> Client:
-    return Client(**{field.name: document[field.name] for field in fields(Client)})
+    return Client(**{each.name: document[each.name] for each in fields(Client)})

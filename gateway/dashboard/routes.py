@@ -9,6 +9,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
+import aiohttp_jinja2
 from aiohttp import web
 
 from common.auth.internal_tokens import Caller, Deployment
@@ -75,6 +76,7 @@ PAGES = (
     Page("clients", clients.show_clients, Permission.CLIENTS_READ),
     Page("blacklist", clients.show_blacklist, Permission.CLIENTS_READ),
     Page("users", administration.show_users, Permission.USERS_WRITE),
+    Page("users/company_login", administration.show_company_login, Permission.USERS_WRITE),
     Page("tokens", administration.show_tokens, Permission.TOKENS_WRITE),
     Page("account", administration.show_account),
     Page("settings", administration.show_settings, Permission.SETTINGS_READ),
@@ -185,6 +187,16 @@ class NoSuchPath(NoSuchOperation):
     @property
     def headers(self) -> dict[str, str]:
         return VARIES
+
+
+def problem_page(request: web.Request, problem: Problem) -> web.Response:
+    """The problem of an address without a tenant: a page for a browser, JSON for a program."""
+    if request.method not in READ_METHODS or not prefers_html(",".join(request.headers.getall("Accept", ()))):
+        return problem_response(problem)
+    values = {"language": language_of(request), "problem": problem}
+    text = aiohttp_jinja2.render_string("unknown.html", request, values)
+    headers = {**PAGE_HEADERS, **VARIES, **problem.headers}
+    return BytesResponse(text=text, status=problem.status, content_type="text/html", charset="utf-8", headers=headers)
 
 
 def redirect_browser(request: web.Request) -> web.Response:

@@ -36,6 +36,7 @@ ROW_OR_CELL = re.compile(r"<(tr|th|td)\b")
 EMPTY_CELL = re.compile(r"[^>]*>\s*</td>")
 TAG = re.compile(r"<[^>]*>")
 UNIQUE_SUFFIX = re.compile(r"~[0-9a-f]{32}\Z")  # uploads.js appends it to the file name
+ROWS_REFUSED = "rows_refused"
 UNITS = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
 
 
@@ -80,6 +81,9 @@ SHARED = _("%(field)s: the package %(package)s has the same. winget may offer on
 def localized(problem: Problem, language: str) -> str:
     """The message of a problem. The message of an invalid field begins with the field's name."""
     params, field = problem.params, problem.params.get("field")
+    if problem.code == ROWS_REFUSED:  # Its params are lines of a file, by the code of their reason.
+        reasons = [_message(reason, {"lines": lines}, language) for reason, lines in params.items()]
+        return " ".join([_message(problem.code, {}, language), *reasons]) if all(reasons) else problem.detail
     if message := _message(params.get("reason", ""), params, language):
         return f"{field}: {message}" if field else message
     return _message(problem.code, params, language) or problem.detail

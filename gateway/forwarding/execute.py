@@ -28,7 +28,7 @@ from gateway.caching.package_responses import PACKAGE_RESPONSES
 from gateway.forwarding.audit import AUDIT_RECORDER
 from gateway.forwarding.proxy import AUDIT_DETAILS, FORM_FIELDS, SERVICES, forward, relay
 from gateway.forwarding.search import search
-from gateway.operations import AUTH, CATALOG, GATEWAY, UPLOAD, Access, CacheKind
+from gateway.operations import AUTH, CATALOG, CLIENTS, GATEWAY, UPLOAD, Access, CacheKind
 from gateway.routing import Target
 
 SESSION_IS_VALID = b'{"Message":"Its working!"}'
@@ -147,6 +147,21 @@ async def _edit_settings(request: web.Request, caller: Caller, target: Target) -
     return response
 
 
+async def _import_clients(request: web.Request, caller: Caller, target: Target) -> web.StreamResponse:
+    """Send the file of a form to client_registry, with the tenant's rings, which client_registry does not know.
+
+    Raises UpstreamProblem, Unavailable, InvalidRequest or BodyTooLarge.
+    """
+    form, policy = await _read_form(request, target), await request.app[POLICIES].find(caller, request[TENANT_VERSION])
+    data = form.files.get("clients") or (form.get("clients") or "").encode()
+    skip_existing = flag("skip_existing", form.get("skip_existing") or "false")
+    query = urlencode({"rings": ",".join(policy.settings["rings"]), "skip_existing": skip_existing})
+    async with request.app[SERVICES][CLIENTS].open(
+        caller, "POST", target.segments, query=query, data=data, timeout=target.operation.timeout
+    ) as response:
+        return await relay(request, response)
+
+
 async def _check_names(request: web.Request, caller: Caller, target: Target) -> web.StreamResponse:
     """Forward a form whose packages and ring exist. It may allow unknown packages.
 
@@ -240,5 +255,6 @@ OWN_OPERATIONS = {
     "server_information": _show_server_information,
     "edit_settings": _edit_settings,
     "search": search,
+    "import_clients": _import_clients,
     "winget/information": _source_information,
 }

@@ -21,6 +21,7 @@ EXPECTED_ERRORS = (
     "the server responded with a status of",
     "Response Status Error Code",
     "net::ERR_FAILED",
+    "net::ERR_INTERNET_DISCONNECTED",
     "net::ERR_UPLOAD_FILE_CHANGED",
     "htmx:afterRequest",
     "htmx:sendError",

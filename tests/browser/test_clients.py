@@ -1,7 +1,7 @@
 """The pages of the clients and the API tokens: tokens that are shown once, replaced and ended."""
 
 import pytest
-from playwright.async_api import Locator, Route, expect
+from playwright.async_api import FilePayload, Locator, Route, expect
 
 from tests.browser.conftest import Open
 from tests.support.browser.administrators import Visitor, start_session
@@ -139,3 +139,96 @@ async def test_an_administrator_moves_a_client_to_another_ring(visitor: Visitor)
         assert client["ring"] == expected
         await visitor.go("/clients")
         await expect(ring.locator("option:checked")).to_have_text(label)
+
+
+async def test_an_administrator_imports_three_clients_and_gets_their_tokens(visitor: Visitor) -> None:
+    page = visitor.page
+    await set_policy(visitor.api, "pilot,everyone")
+    await visitor.go("/clients")
+    form = page.locator("form").filter(has_text="Import clients")
+    text = "client_name,ring\npc-1,pilot\npc-2,nowhere\npc-3,\n"
+    await form.locator("input[type=file]").set_input_files(csv_file(text))
+    await form.get_by_role("button", name="Import clients").click()
+    await expect(form.get_by_role("alert")).to_have_text("No client was imported. No such ring: line 3.")
+    await form.locator("input[type=file]").set_input_files(csv_file(text.replace("nowhere", "everyone")))
+    await form.get_by_role("button", name="Import clients").click()
+    async with page.expect_download() as download:
+        await page.get_by_role("button", name="Download tokens (CSV)").click()
+    rows = (await (await download.value).path()).read_text().splitlines()
+    assert rows[0] == "client_name,client_id,auth_token"
+    assert [row.partition(",")[0] for row in rows[1:]] == ["pc-1", "pc-2", "pc-3"]
+    assert [await status_for(visitor, row.rpartition(",")[2]) for row in rows[1:]] == [200] * 3
+    rings = [client["ring"] for client in (await visitor.api.call("GET", "get_clients")).body]
+    assert rings == ["pilot", "everyone", ""]
+    await expect(page.get_by_role("row", name="pc-3")).to_be_visible()
+
+
+async def test_selected_clients_move_to_another_ring_with_one_confirmation(visitor: Visitor) -> None:
+    page = visitor.page
+    await set_policy(visitor.api, "pilot,everyone")
+    added = {name: await add_by_api(visitor, name) for name in ("pc-1", "pc-2", "pc-3")}
+    await visitor.go("/clients")
+    for name in ("pc-1", "pc-3"):
+        await page.get_by_role("checkbox", name=f"Select {name}").check()
+    await expect(page.get_by_text("2 selected")).to_be_visible()
+    await page.get_by_role("combobox", name="Ring of the selected clients").select_option("pilot")
+    await page.get_by_role("button", name="Set ring").click()
+    await expect(page.get_by_role("heading", name="Set the ring of 2 clients?")).to_be_visible()
+    await visitor.confirm("", "Set ring")
+    await expect(page.get_by_text("2 clients changed.")).to_be_visible()
+    rings = {client["client_name"]: client["ring"] for client in (await visitor.api.call("GET", "get_clients")).body}
+    assert rings == {name: "pilot" if name != "pc-2" else "" for name in added}
+
+
+async def test_a_deletion_of_selected_clients_names_those_that_stay(visitor: Visitor) -> None:
+    async def fail(route: Route) -> None:
+        await route.abort()
+
+    page = visitor.page
+    added = {name: await add_by_api(visitor, name) for name in ("pc-1", "pc-2", "pc-3")}
+    await page.route(f"**/delete_client/{added['pc-2']['client_id']}/**", fail)
+    await visitor.go("/clients")
+    await page.get_by_role("checkbox", name="Select all on this page").check()
+    await page.get_by_role("toolbar", name="Selected clients").get_by_role("button", name="Delete").click()
+    await visitor.confirm("3")
+    await expect(page.get_by_role("alert")).to_contain_text(["1 of 3 clients were not changed: pc-2."])
+    await expect(page.get_by_role("row", name="pc-1")).to_have_count(0)
+    assert [client["client_name"] for client in (await visitor.api.call("GET", "get_clients")).body] == ["pc-2"]
+
+
+async def test_new_tokens_of_selected_clients_are_downloaded(visitor: Visitor) -> None:
+    page = visitor.page
+    old = await add_by_api(visitor, "pc-1")
+    await visitor.go("/clients")
+    await page.get_by_role("checkbox", name="Select pc-1").check()
+    await page.get_by_role("toolbar").get_by_role("button", name="New tokens").click()
+    await visitor.confirm("1", "Replace tokens")
+    async with page.expect_download() as download:
+        await page.get_by_role("button", name="Download tokens (CSV)").click()
+    [_, row] = (await (await download.value).path()).read_text().splitlines()
+    name, client_id, token = row.split(",")
+    assert (name, client_id) == ("pc-1", old["client_id"])
+    assert token != old["auth_token"]
+    assert await status_for(visitor, token) == 200
+
+
+async def test_clients_are_filtered_by_state_and_last_call(visitor: Visitor) -> None:
+    page = visitor.page
+    added = {name: await add_by_api(visitor, name) for name in ("pc-1", "pc-2", "pc-3")}
+    assert await status_for(visitor, added["pc-1"]["auth_token"]) == 200
+    await visitor.api.call("PATCH", "edit_client", added["pc-3"]["client_id"], data={"enabled": "0"})
+    await visitor.go("/clients")
+    await page.get_by_role("combobox", name="Last seen").select_option("Never seen")
+    await expect(page.get_by_text("2 clients found")).to_be_visible()
+    await page.get_by_role("combobox", name="State").select_option("Enabled")
+    await expect(page.get_by_text("1 client found")).to_be_visible()
+    await expect(page.get_by_role("row", name="pc-2")).to_be_visible()
+
+
+async def add_by_api(visitor: Visitor, name: str) -> dict[str, str]:
+    added: dict[str, str] = (await visitor.api.call("POST", "add_client", data={"client_name": name})).body
+    return added
+
+
+def csv_file(text: str) -> FilePayload:
+    return {"name": "clients.csv", "mimeType": "text/csv", "buffer": text.encode()}

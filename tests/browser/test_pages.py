@@ -8,7 +8,7 @@ from playwright.async_api import Locator, expect
 
 from gateway.dashboard.page_request import PageRequest
 from tests.browser.conftest import Open
-from tests.support.browser.accessibility import COLOURS, CONTRAST, layout_findings, severe_findings
+from tests.support.browser.accessibility import COLOURS, CONTRAST, findings_at, layout_findings, severe_findings
 from tests.support.browser.administrators import Visitor, start_session
 from tests.support.browser.pages import page_paths, record_transfers
 from tests.support.system.publishing import add_package
@@ -16,17 +16,19 @@ from tests.support.system.seed import SeedData
 from tests.support.system.services import PASSWORD, Api
 
 pytestmark = pytest.mark.full
-WIDE, NARROW = {"width": 1280, "height": 720}, {"width": 360, "height": 740}
+WIDE, NARROW = {"width": 1280, "height": 720}, {"width": 390, "height": 740}
+WIDTHS = (768, 1440, 1920)  # px
 MAX_FIRST_VISIT = 100_000  # bytes
 
 
-async def test_every_page_is_accessible_and_small_on_a_phone(open_page: Open, seed_data: SeedData) -> None:
+async def test_every_page_is_accessible_at_four_widths_and_small(open_page: Open, seed_data: SeedData) -> None:
     """In German, whose words are longer. `test_smoke` has the wide pages, each in the other colour."""
     visitor = await start_session(await open_page(locale="de", viewport=NARROW), seed_data.api)
     page = visitor.page
     transfers = await record_transfers(page)
     failing: dict[str, list[str]] = {}
     for (path, address), colours in zip(page_paths(seed_data).items(), cycle(reversed(COLOURS)), strict=False):
+        await page.set_viewport_size(NARROW)  # type: ignore[arg-type]
         await page.emulate_media(color_scheme=colours)
         transfers.clear()
         await visitor.go(address)
@@ -34,6 +36,8 @@ async def test_every_page_is_accessible_and_small_on_a_phone(open_page: Open, se
         findings = [] if 0 < sum(transfers) <= MAX_FIRST_VISIT else [f"It has {sum(transfers)} bytes."]
         await page.evaluate("document.querySelectorAll('main details').forEach(details => (details.open = true))")
         findings += [*await severe_findings(page), *await layout_findings(page)]
+        for width in WIDTHS:
+            findings += await findings_at(page, width)
         failing |= {path: findings} if findings else {}
     assert failing == {}
 

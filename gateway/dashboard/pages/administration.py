@@ -15,11 +15,18 @@ from common.auth.roles import Role
 from common.errors import Problem
 from common.http.server import CHECK_TIMEOUT, READINESS
 from common.service_client.client import ServiceClient
-from gateway.dashboard.page_request import PAGE_SIZE, PageRequest, client_names_of, package_names_of, targets_of
+from gateway.dashboard.page_request import (
+    PAGE_SIZE,
+    PageRequest,
+    client_names_of,
+    or_none,
+    package_names_of,
+    targets_of,
+)
 from gateway.dashboard.templating import _
 from gateway.forwarding.audit import LEFT_OUT
 from gateway.forwarding.proxy import SERVICES
-from gateway.operations import GATEWAY, OPERATIONS
+from gateway.operations import AUTH, GATEWAY, OPERATIONS
 
 # The name of each role, and what it allows.
 ROLES: Mapping[Role, tuple[str, str]] = {
@@ -45,6 +52,11 @@ async def show_users(page: PageRequest) -> web.Response:
     return page.render("users.html", users=await page.fetch("get_users"), roles=ROLES, tokens=names)
 
 
+async def show_company_login(page: PageRequest) -> web.Response:
+    """The identity provider of the tenant, as a form, with a test of it."""
+    return page.render("company_login.html", login=await page.fetch("get_company_login"), roles=ROLES)
+
+
 async def show_tokens(page: PageRequest) -> web.Response:
     """The API tokens of the tenant. A secret is shown only by the script that receives it."""
     now, tokens = datetime.now(UTC), await page.fetch("get_tokens")
@@ -54,8 +66,10 @@ async def show_tokens(page: PageRequest) -> web.Response:
 
 
 async def show_account(page: PageRequest) -> web.Response:
-    """The roles of the user, and the form that changes the own password."""
-    return page.render("account.html", roles=ROLES)
+    """The roles of the user, and the form that changes the own password if the user has one."""
+    user = await or_none(page.request.app[SERVICES][AUTH].json(page.caller, "find_own_user"))
+    name = page.session.username
+    return page.render("account.html", roles=ROLES, user=user or {"username": name, "login": "password"})
 
 
 async def show_settings(page: PageRequest) -> web.Response:

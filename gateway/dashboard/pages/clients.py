@@ -17,13 +17,30 @@ from gateway.dashboard.page_request import (
     paginate_operation,
 )
 
+FILTERS = {"state": ("enabled", "disabled"), "seen": ("day", "week", "month", "silent", "never")}
+
 
 async def show_clients(page: PageRequest) -> web.Response:
-    """The page. The query's `search` is a part of a name or address, or the end of a token."""
-    search = page.request.query.get("search", "").strip()
-    clients = paginate_operation(page, "find_clients", "clients", text=search)
+    """The page. The query's `search` is a part of a name or address, or the end of a token.
+
+    Its `state` and `seen` are those of `find_clients`; other values are left out.
+    """
+    query = page.request.query
+    search = query.get("search", "").strip()
+    filters = {name: query.get(name, "") if query.get(name) in values else "" for name, values in FILTERS.items()}
+    clients = paginate_operation(
+        page, "find_clients", "clients", text=search, state=filters["state"], seen=filters["seen"]
+    )
     information, part = await asyncio.gather(page.server_information(), clients)
-    return page.render("clients.html", information=information, search=search, part=part, base_url=page.caller.base_url)
+    return page.render(
+        "clients.html",
+        information=information,
+        search=search,
+        filters=filters,
+        is_filtered=bool(search or any(filters.values())),
+        part=part,
+        base_url=page.caller.base_url,
+    )
 
 
 async def show_blacklist(page: PageRequest) -> web.Response:

@@ -2,6 +2,7 @@
 
 from contextlib import suppress
 from urllib.parse import urlencode
+from zlib import crc32
 
 from aiohttp import web
 
@@ -27,6 +28,7 @@ from gateway.operations import AUTH, CREDENTIALS_LIMIT
 from gateway.routing import is_same_origin
 
 TIMEOUT = 15.0  # seconds
+TINTS = 8  # colours in dashboard.css, one of them for each tenant
 PROVIDER_TIMEOUT = 20.0  # seconds: auth_service asks the provider three times at most
 PROVIDER_COOKIE = "sign_in"  # binds a sign-in to its browser
 PROVIDER_COOKIE_LIFETIME = 600  # seconds
@@ -70,7 +72,7 @@ async def _sign_in(request: web.Request, caller: Caller) -> web.Response:
     form = await read_form(request, limit=CREDENTIALS_LIMIT)
     next_url = form.get("next") or ""
     show_problems(request, caller, next_url, form.get("username") or "")
-    fields = {name: form.get(name) or "" for name in ("username", "password")}
+    fields = {name: form.get(name) or "" for name in ("username", "password", "new_password")}
     token = (await _post(request, caller, "login", fields))["message"]
     return await signed_in(request, caller, token, next_url)
 
@@ -112,6 +114,9 @@ def _render(
         problem=localized(problem, language) if problem else "",
         username=username,
         tenant=caller.tenant,
+        tint=crc32(caller.tenant_id.encode()) % TINTS,
+        is_reset=problem is not None
+        and (problem.code == "password_change_required" or "new_password" in problem.params.values()),
     )
     response.headers.update(problem.headers if problem else {})
     # Without a referrer, browsers send the origin of our own form as `null`.

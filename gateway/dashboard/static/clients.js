@@ -1,8 +1,9 @@
-// The pages of the clients and the API tokens. A new token is shown once:
+// The pages of the clients, the API tokens and the users. A new token or password is shown once:
 //   data-issues="name"          an operation that returns the token of this name; without a name, of the name in the form
 //   data-issued="text"          inside #issued: a text with the placeholder `{token}`
 //   data-deletes="address"      deletes a client. This needs its token, which is not stored: the client gets a new one first
 //   data-undeleted="text"       the message after a failed deletion, with `{name}`; data-again is the label of the retry button
+//   data-imports                a form that adds the clients of a file; their tokens are downloaded as a file from #imported
 
 import { callOperation } from "./operations.js";
 import { navigate, showToast } from "./page.js";
@@ -19,7 +20,7 @@ const showToken = (name, token) => {
 };
 
 // Reload only the list, because the token must stay visible.
-const reloadList = () => htmx.ajax("GET", location.href, { target: "#found", select: "#found", swap: "outerHTML" });
+export const reloadList = () => htmx.ajax("GET", location.href, { target: "#found", select: "#found", swap: "outerHTML" });
 
 // A retry uses the same token; a new start would replace the token again.
 const deleteClient = async (address, name, done) => {
@@ -43,15 +44,25 @@ const deleteClient = async (address, name, done) => {
 
 document.addEventListener("operation", (event) => {
   const { target, detail } = event;
-  const { issues, deletes } = target.dataset;
+  const { issues, deletes, imports } = target.dataset;
   if (deletes !== undefined) {
     event.preventDefault();
     deleteClient(`${deletes}/${detail.auth_token}`, target.dataset.confirm, target.closest("tr").dataset.done);
+  } else if (imports !== undefined) {
+    event.preventDefault();
+    import("./client_list.js").then(({ offerTokens }) => offerTokens(detail)); // Only the page of the clients needs it.
+    target.reset();
+    reloadList();
   } else if (issues !== undefined) {
     event.preventDefault();
     const form = target.elements;
-    showToken(issues || (form.client_name ?? form.name).value, detail.auth_token ?? detail.token);
+    showToken(issues || (form.client_name ?? form.name).value, detail.auth_token ?? detail.token ?? detail.password);
     if (target.matches("form")) target.reset();
     reloadList();
   }
 });
+
+const loadSelection = () => document.querySelector("[data-selection]") && import("./client_list.js");
+
+document.addEventListener("htmx:load", loadSelection);
+loadSelection();

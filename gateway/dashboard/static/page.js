@@ -8,9 +8,12 @@
 //   data-as="id"                the attributes of another element count, too; `{name}` in its title is the data-name
 //                               around the button
 //   data-problem                the place for the problem of a form
+//   data-undo="address"         the message after the operation offers to undo it for ten seconds: it posts data-undo-fields
+//                               to the address; a checkbox without an address is clicked again
 // A form needs only `hx-post`, `hx-patch` or `hx-delete` with an address below `operations/`.
 
 import { clearFieldProblems, showFieldProblem } from "./field_problems.js";
+import { callOperation } from "./operations.js";
 
 const message = (name) => document.getElementById("texts").dataset[name];
 
@@ -31,12 +34,39 @@ export const navigate = (address) => {
   link.remove();
 };
 
-export const showToast = (text) => {
+const UNDO_TIME = 10_000; // ms
+
+// A message at the edge of the page; with a function `undo` also a button that calls it.
+export const showToast = (text, undo) => {
   const place = document.getElementById("done");
+  const hide = () => place.classList.remove("shown");
   place.textContent = text;
+  if (undo) {
+    const button = Object.assign(document.createElement("button"), { type: "button", className: "small", textContent: message("undo") });
+    button.onclick = () => (hide(), undo());
+    place.append(" ", button);
+  }
   place.classList.add("shown");
   clearTimeout(showToast.timer);
-  showToast.timer = setTimeout(() => place.classList.remove("shown"), 5000);
+  showToast.timer = setTimeout(hide, undo ? UNDO_TIME : 5000);
+};
+
+const undoing = new WeakSet(); // checkboxes that are clicked again
+
+// What undoes an operation of an element; undefined if nothing does, or if it was itself the undoing.
+const undoOf = (elt) => {
+  const { undo, undoFields } = attributesOf(elt);
+  if (undo === undefined || undoing.delete(elt)) return undefined;
+  if (!undo) return () => (undoing.add(elt), elt.click());
+  return async () => {
+    try {
+      await callOperation("POST", undo, { body: new URLSearchParams(undoFields) });
+      navigate(location.href);
+      showToast(message("undone"));
+    } catch (problem) {
+      showToast(problem.message);
+    }
+  };
 };
 
 // The response of an operation is JSON, which is never inserted into the page.
@@ -70,7 +100,7 @@ const clearProblems = (element) => {
 
 document.addEventListener("htmx:beforeRequest", ({ detail }) => {
   const form = detail.elt.closest("form");
-  if (form !== detail.elt && form?.matches("[hx-post], [hx-patch], [hx-delete]")) return; // A field is checked; the problem of the form stays.
+  if (form !== detail.elt && !detail.elt.matches("[data-test]") && form?.matches("[hx-post], [hx-patch], [hx-delete]")) return; // A field is checked; the problem of the form stays.
   clearProblems(detail.elt);
 });
 
@@ -82,7 +112,23 @@ document.addEventListener("htmx:afterRequest", ({ detail }) => {
   const { then, done } = attributesOf(elt);
   const event = new CustomEvent("operation", { bubbles: true, cancelable: true, detail: JSON.parse(xhr.responseText) });
   if (elt.dispatchEvent(event)) navigate(then ? fillPlaceholders(then, elt) : location.href); // A page can handle the event itself.
-  if (done) showToast(done);
+  if (done) showToast(done, undoOf(elt));
+});
+
+// After the end of the session the user signs in over the page, and the request is sent again. A link leads to the
+// sign-in page, which leads back to the address of the link.
+const resumed = new WeakSet(); // elements whose request was confirmed before the sign-in
+
+export const signIn = async () => (await import("./sign_in_dialog.js")).signIn();
+
+document.addEventListener("htmx:beforeOnLoad", async (event) => {
+  const { elt, xhr, boosted, requestConfig } = event.detail;
+  if (boosted || xhr.status !== 401 || !xhr.getResponseHeader("HX-Redirect")) return;
+  event.preventDefault();
+  if (!(await signIn()) || !elt.isConnected) return;
+  if (elt.matches("[data-switch]")) return elt.click(); // It has flipped back.
+  resumed.add(elt);
+  htmx.ajax(requestConfig.verb, requestConfig.path, { source: elt });
 });
 
 // Failed requests of links.
@@ -120,13 +166,15 @@ const shownEffectOf = async ({ elt, issueRequest }) => {
   const focused = document.activeElement;
   try {
     const { effectOf } = await import("./effects.js"); // Most pages and visits do not need it.
-    const effect = await effectOf(elt);
+    const effect = await effectOf(elt).catch(async (problem) => {
+      if (problem.status !== 401 || !(await signIn())) throw problem;
+      return effectOf(elt);
+    });
     if (!elt.isConnected) return null;
     if (!effect) issueRequest(true);
     return effect;
   } catch (problem) {
-    if (problem.status === 401) issueRequest(true); // It leads to the sign-in page.
-    else if (elt.isConnected) showProblem(elt, "status" in problem ? problem : { message: message("failed") });
+    if (elt.isConnected) showProblem(elt, "status" in problem ? problem : { message: message("failed") });
     return null;
   } finally {
     asking.delete(elt);
@@ -136,32 +184,38 @@ const shownEffectOf = async ({ elt, issueRequest }) => {
   }
 };
 
+// Ask in the dialog. `typed` must be typed first, and a `reason` that is "required" be given.
+export const ask = ({ title, text = "", yes, typed: id = "", reason: asksFor, items = [] }, confirmed) => {
+  document.getElementById("confirm-effect").replaceChildren(...items);
+  document.getElementById("confirm-title").textContent = title;
+  document.getElementById("confirm-text").textContent = text;
+  document.getElementById("confirm-expected").textContent = id;
+  const typed = document.getElementById("confirm-id");
+  const reason = document.getElementById("confirm-reason");
+  const button = document.getElementById("confirm-yes");
+  button.textContent = yes ?? button.dataset.text;
+  typed.value = reason.value = "";
+  document.getElementById("confirm-typed").hidden = !id;
+  document.getElementById("confirm-asked").hidden = !asksFor;
+  const check = () => (button.disabled = typed.value !== id || (asksFor === "required" && !reason.value.trim()));
+  typed.oninput = reason.oninput = check;
+  check();
+  dialog().onclose = () => dialog().returnValue === "yes" && !check() && confirmed();
+  dialog().returnValue = "no";
+  dialog().showModal();
+  (id ? typed : asksFor ? reason : button).focus();
+};
+
 document.addEventListener("htmx:confirm", async (event) => {
+  if (resumed.delete(event.detail.elt)) return;
   const { confirm, confirmTitle, confirmText, confirmYes, confirmReason, effect: asksForEffect } = attributesOf(event.detail.elt);
   const name = event.detail.elt.closest("[data-name]")?.dataset.name;
   if (confirm === undefined) return;
   event.preventDefault();
   const effect = asksForEffect === undefined ? { items: [], typed: confirm } : await shownEffectOf(event.detail);
   if (!effect) return;
-  const id = effect.typed;
-  document.getElementById("confirm-effect").replaceChildren(...effect.items);
-  document.getElementById("confirm-title").textContent = name ? confirmTitle.replace("{name}", () => name) : confirmTitle;
-  document.getElementById("confirm-text").textContent = confirmText ?? "";
-  document.getElementById("confirm-expected").textContent = id;
-  const typed = document.getElementById("confirm-id");
-  const reason = document.getElementById("confirm-reason");
-  const yes = document.getElementById("confirm-yes");
-  yes.textContent = confirmYes ?? yes.dataset.text;
-  typed.value = reason.value = "";
-  document.getElementById("confirm-typed").hidden = !id;
-  document.getElementById("confirm-asked").hidden = !confirmReason;
-  const check = () => (yes.disabled = typed.value !== id || (confirmReason === "required" && !reason.value.trim()));
-  typed.oninput = reason.oninput = check;
-  check();
-  dialog().onclose = () => dialog().returnValue === "yes" && !check() && event.detail.issueRequest(true);
-  dialog().returnValue = "no";
-  dialog().showModal();
-  (id ? typed : confirmReason ? reason : yes).focus();
+  const title = name ? confirmTitle.replace("{name}", () => name) : confirmTitle;
+  ask({ title, text: confirmText, yes: confirmYes, reason: confirmReason, ...effect }, () => event.detail.issueRequest(true));
 });
 
 // Enter confirms only after what is required was typed.
@@ -220,7 +274,7 @@ const decorate = () => {
     button.hidden = false;
     button.textContent = button.dataset[localStorage.getItem("theme") ?? "auto"];
   }
-  for (const button of document.querySelectorAll("[data-copy]")) button.hidden = false;
+  for (const button of document.querySelectorAll("[data-copy], [data-search]")) button.hidden = false;
   const format = new Intl.DateTimeFormat(document.documentElement.lang, { dateStyle: "medium", timeStyle: "short" });
   for (const time of document.querySelectorAll("time[datetime]")) {
     time.textContent = format.format(new Date(time.dateTime));
@@ -231,7 +285,43 @@ const decorate = () => {
 document.addEventListener("htmx:load", decorate);
 decorate();
 
-const loadParts = () => document.querySelector("[data-settings]") && import("./settings_form.js"); // only for pages that need it
+// A thin bar while a page is loaded, and a line while the browser is offline.
+const showLoading = (isLoading) => ({ detail }) => detail.boosted && document.documentElement.classList.toggle("loading", isLoading);
+
+document.addEventListener("htmx:beforeSend", showLoading(true));
+document.addEventListener("htmx:afterRequest", showLoading(false));
+
+const showOffline = () => (document.getElementById("offline").hidden = navigator.onLine);
+
+for (const name of ["online", "offline"]) addEventListener(name, showOffline);
+document.addEventListener("htmx:load", showOffline);
+showOffline();
+
+// The search: Ctrl-K, Cmd-K, or a slash outside of fields.
+const search = async () => (await import("./search.js")).openSearch();
+
+document.addEventListener("keydown", (event) => {
+  const { key, target } = event;
+  const isShortcut = (event.ctrlKey || event.metaKey) && key.toLowerCase() === "k";
+  const isSlash = key === "/" && !event.ctrlKey && !event.metaKey && !event.altKey && !target.closest?.("input, textarea, select, [contenteditable]");
+  if ((!isShortcut && !isSlash) || document.querySelector("dialog[open]")) return;
+  event.preventDefault();
+  search();
+});
+document.addEventListener("click", ({ target }) => target.closest("[data-search]") && search());
+
+// Scripts of the pages that have these elements.
+const PARTS = {
+  "main :is(form[hx-post], form[hx-patch])": "unsaved.js",
+  "[data-settings]": "settings_form.js",
+  "[data-suggest]": "suggestions.js",
+  "[data-version-form]": "version_form.js",
+  "[data-issues], [data-deletes], [data-select]": "clients.js",
+};
+
+const loadParts = () => {
+  for (const [elements, script] of Object.entries(PARTS)) if (document.querySelector(elements)) import(`./${script}`);
+};
 
 document.addEventListener("htmx:load", loadParts);
 loadParts();

@@ -30,14 +30,18 @@ const showWarning = () => {
   place.hidden = Date.now() < Math.min(end, idleEnd) - warning;
 };
 
+const adopt = (session) => {
+  Object.assign(document.body.dataset, session);
+  for (const field of document.getElementsByName("csrf_token")) field.value = session.csrfToken;
+  document.dispatchEvent(new Event("session"));
+};
+
 // A newly loaded page has the newest session. The other windows take it over and dispatch `session`.
 const windows = new BroadcastChannel(`session ${document.body.dataset.home}`);
 windows.onmessage = ({ data }) => {
   used = Math.max(used, data.used);
   if (data.session) {
-    Object.assign(document.body.dataset, data.session);
-    for (const field of document.getElementsByName("csrf_token")) field.value = data.session.csrfToken;
-    document.dispatchEvent(new Event("session"));
+    adopt(data.session);
   }
   showWarning();
 };
@@ -46,6 +50,13 @@ const recordUse = (message = {}) => {
   used = Date.now();
   windows.postMessage({ used, ...message });
   showWarning();
+};
+
+// Take over the session of a page that was loaded after a sign-in.
+export const startSession = (dataset) => {
+  const session = sessionOf(dataset);
+  adopt(session);
+  recordUse({ session });
 };
 
 const session = sessionOf(document.body.dataset);
@@ -60,7 +71,12 @@ document.addEventListener("htmx:afterRequest", ({ detail: { xhr, requestConfig }
 });
 document.addEventListener("operation-response", ({ detail }) => wasUsed(detail) && recordUse());
 
-document.addEventListener("click", async ({ target }) => {
+document.addEventListener("click", async (event) => {
+  const { target } = event;
+  if (target.closest("#session-ends [data-sign-in]")) {
+    event.preventDefault();
+    return (await import("./sign_in_dialog.js")).signIn();
+  }
   if (!target.closest("[data-stay]")) return;
   if (await renewSession()) return recordUse();
   used = 0;

@@ -111,6 +111,9 @@ const hasSeen = (form, warnings, button) => {
   return false;
 };
 
-document.addEventListener("htmx:load", ({ detail }) => {
-  for (const input of detail.elt.querySelectorAll("[data-package]")) checkPackage(input);
-});
+const checkPackages = (part) => {
+  for (const input of part.querySelectorAll("[data-package]")) checkPackage(input);
+};
+
+document.addEventListener("htmx:load", ({ detail }) => checkPackages(detail.elt));
+checkPackages(document);

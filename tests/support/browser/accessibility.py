@@ -11,8 +11,9 @@ SEVERE = {"serious", "critical"}
 CONTRAST = "color-contrast"
 COLOURS: tuple[Literal["light", "dark"], ...] = ("light", "dark")
 TABLE = ".table:not([role=region][aria-label][tabindex='0'])"
+SIDEWAYS = "The page scrolls sideways."
 LAYOUT_PROBLEMS = {
-    "The page scrolls sideways.": "document.documentElement.scrollWidth > innerWidth",
+    SIDEWAYS: "document.documentElement.scrollWidth > innerWidth",
     "A table cannot be scrolled with keys.": f'document.querySelector("{TABLE}") !== null',
     "A table is too wide.": "[...document.querySelectorAll('.table')].some(t => t.scrollWidth > t.clientWidth)",
     "The header is higher than 64 pixels.": "document.querySelector('.frame').offsetHeight > 64",
@@ -32,6 +33,13 @@ async def severe_findings(page: Page, *rules: str) -> list[str]:
         if finding["impact"] in SEVERE
         for node in finding["nodes"]
     ]
+
+
+async def findings_at(page: Page, width: int) -> list[str]:
+    """The severe findings at another width, and whether the page scrolls sideways."""
+    await page.set_viewport_size({"width": width, "height": 900})
+    sideways = [SIDEWAYS] if await page.evaluate(LAYOUT_PROBLEMS[SIDEWAYS]) else []
+    return [f"{width} px: {finding}" for finding in [*sideways, *await severe_findings(page)]]
 
 
 async def layout_findings(page: Page) -> list[str]:

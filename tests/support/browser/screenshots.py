@@ -1,11 +1,12 @@
 """Screenshots of every page, light and dark, for deploy/screenshots.
 
-python -m tests.support.browser.screenshots
+`make screenshots`, or `python -m tests.support.browser.screenshots FOLDER` for another folder.
 """
 
 import asyncio
 import io
 import random
+import sys
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -25,13 +26,14 @@ from tests.support.system.services import Api, all_services
 from upload_service.downloads.store import Download, MongoDownloadStore
 
 FOLDER = Path(__file__).parents[3] / "deploy" / "screenshots"
-SCREEN = {"width": 1280, "height": 800}
+SCREEN, PHONE = {"width": 1440, "height": 900}, {"width": 390, "height": 844}
+ON_PHONES = ("", "packages", "publish", "releases", "clients")  # pages that have a picture of a phone, too
 SATURDAY = 5  # as `weekday` counts
 COLOURS = 128  # of a screenshot; a page has few
 
 
-async def save_screenshots() -> None:
-    """Save all screenshots."""
+async def save_screenshots(target: Path) -> None:
+    """Save all screenshots in a folder."""
     with TemporaryDirectory(prefix="pkgrepo-") as name:
         folder = Path(name)
         async with private_stores(folder / "stores") as stores:
@@ -41,7 +43,7 @@ async def save_screenshots() -> None:
                 api = await services.tenant(tenant_id="acme", storage_quota=5 << 20, max_clients=50)
                 await fill_tenant(api)
                 await _add_downloads(stores.mongo_url, api)
-                await _save_all(api)
+                await _save_all(api, target)
 
 
 async def _add_downloads(mongo_url: str, api: Api) -> None:
@@ -59,7 +61,7 @@ async def _add_downloads(mongo_url: str, api: Api) -> None:
         await MongoDownloadStore(database).add(downloads)
 
 
-async def _save_all(api: Api) -> None:
+async def _save_all(api: Api, target: Path) -> None:
     values = await _values(api)
     async with async_playwright() as playwright:
         browser = await launch_browser(playwright)
@@ -67,25 +69,32 @@ async def _save_all(api: Api) -> None:
             context = await browser.new_context(color_scheme=scheme, viewport=SCREEN, reduced_motion="reduce")  # type: ignore[arg-type]
             page = await context.new_page()
             await page.goto(f"{api.base_url}/sign_in")
-            await _save(page, f"sign-in-{scheme}")
+            await _save(page, target / f"sign-in-{scheme}.png")
             visitor = await sign_in(page, api)
             for row in PAGES:
                 if row.path == "check":  # a part of a page
                     continue
-                await _save_page(visitor, row.path, values, scheme)
+                await _open(visitor, row.path, values)
+                await _save(page, target / f"{_name(row.path)}-{scheme}.png")
+            await page.set_viewport_size(PHONE)  # type: ignore[arg-type]
+            for path in ON_PHONES if scheme == "light" else ():
+                await _open(visitor, path, values)
+                await _save(page, target / f"{_name(path)}-phone.png")
         await browser.close()
 
 
-async def _save_page(visitor: Visitor, path: str, values: dict[str, str], scheme: str) -> None:
+async def _open(visitor: Visitor, path: str, values: dict[str, str]) -> None:
     await visitor.go(f"/{path.format(**values)}".rstrip("/"))
     await visitor.page.wait_for_load_state("load")
-    words = [part.strip("{}").replace("_", "-") for part in path.split("/") if part]
-    await _save(visitor.page, "-".join([*(words or ["overview"]), scheme]))
 
 
-async def _save(page: Page, name: str) -> None:
+def _name(path: str) -> str:
+    return "-".join(part.strip("{}").replace("_", "-") for part in path.split("/") if part) or "overview"
+
+
+async def _save(page: Page, file: Path) -> None:
     picture = Image.open(io.BytesIO(await page.screenshot()))
-    picture.convert("RGB").quantize(COLOURS).save(FOLDER / f"{name}.png", optimize=True)
+    picture.convert("RGB").quantize(COLOURS).save(file, optimize=True)
 
 
 async def _values(api: Api) -> dict[str, str]:
@@ -99,4 +108,4 @@ async def _values(api: Api) -> dict[str, str]:
 
 
 if __name__ == "__main__":
-    asyncio.run(save_screenshots())
+    asyncio.run(save_screenshots(Path(sys.argv[1]) if sys.argv[1:] else FOLDER))

@@ -174,6 +174,7 @@ async def seed_tenant(api: Api, names: str = "") -> SeedData:
         "versions_uids": published.uid,
         "allow_unknown": "1",
         "client_name": f"other-{marker}",
+        "clients": f"client_name,ring\npc-2-{marker},everyone\n",
         "enabled": "0",
         "ring": "everyone",
         "reason": marker,

@@ -335,3 +335,34 @@ async def test_writes_have_audit_targets_without_tokens(registry: Registry) -> N
     assert [target["client_id"] for target in targets] == [client_id] * 4
     assert targets[0]["client_name"] == "pc-1"
     assert not any(token in str(targets) for token in (added.body["auth_token"], rotated.body["auth_token"]))
+
+
+@each(
+    ("query", "expected"),
+    [
+        ({"state": "enabled"}, ["today", "days-10", "days-40"]),
+        ({"state": "disabled"}, ["never"]),
+        ({"seen": "day"}, ["today"]),
+        ({"seen": "week"}, ["today"]),
+        ({"seen": "month"}, ["today", "days-10"]),
+        ({"seen": "silent"}, ["days-40"]),
+        ({"seen": "never"}, ["never"]),
+        ({"seen": "month", "text": "days"}, ["days-10"]),
+        ({"seen": "never", "state": "enabled"}, []),
+    ],
+)
+async def test_clients_are_found_by_state_and_last_call(
+    registry: Registry, query: dict[str, str], expected: list[str]
+) -> None:
+    caller, now = make_caller(), datetime.now(UTC)
+    for name, days in (("today", 0), ("days-10", 10), ("days-40", 40), ("never", None)):
+        added = await registry.add_client(caller, name)
+        seen = None if days is None else now - timedelta(days=days)
+        key = {"tenant_id": caller.tenant_id, "client_id": added["client_id"]}
+        changes = {"last_seen": seen, "enabled": name != "never"}
+        await registry.database["clients"].update_one(key, {"$set": changes})
+
+    answer = await registry.call(caller, "GET", "find_clients", params=query)
+
+    assert sorted(client["client_name"] for client in answer.body["clients"]) == sorted(expected)
+    assert answer.body["total"] == len(expected)

@@ -1,6 +1,7 @@
 """The company login in the dashboard: the button, the way to the provider and back, and what pages show of it."""
 
 import json
+import re
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from http.cookies import SimpleCookie
@@ -11,8 +12,8 @@ from urllib.parse import parse_qs, urlsplit
 import pytest
 
 from tests.support.api import Answer
-from tests.support.services.identity_provider import IdentityProvider, identity_provider
-from tests.support.system.pages import SCRIPT, fetch_csrf_token, sign_in
+from tests.support.services.identity_provider import CLIENT_ID, CLIENT_SECRET, IdentityProvider, identity_provider
+from tests.support.system.pages import SCRIPT, fetch_csrf_token, load_page, sign_in
 from tests.support.system.services import Api, Services
 
 HOST = {"Host": "packages.example.com", "X-Forwarded-Proto": "https"}
@@ -156,3 +157,53 @@ async def test_a_back_channel_logout_ends_the_session_through_the_gateway(compan
     assert (await company.api.anonymous().call("GET", "dashboard", headers=cookie)).status == 307
     replayed = await company.api.anonymous().call("POST", "sign_in", "oidc", "backchannel_logout", data=form)
     assert (replayed.status, json.loads(json.dumps(replayed.body))["code"]) == (400, "logout_token_refused")
+
+
+async def test_a_company_user_is_shown_by_name_and_is_offered_no_password(company: Company) -> None:
+    cookie = await company.session()
+    account = str((await company.api.anonymous().call("GET", "dashboard", "account", headers=cookie)).body)
+    users = await load_page(company.api, "users")
+    own = await load_page(company.api, "account")
+
+    (row,) = [row for row in users.split("<tr")[1:] if "Erika Muster" in row]
+    (username,) = set(re.findall(r"company-[0-9a-f]+", row))
+    assert '<span class="pill info">company login</span>' in row
+    assert f"operations/delete_user/{username}" in row
+    assert "reset_password" not in row
+    assert "Erika Muster" in account
+    assert username in account
+    assert "operations/change_password" not in account
+    assert "operations/change_password" in own
+
+
+async def test_each_change_of_an_administrator_is_in_the_audit_log_without_the_secret(
+    services: Services, tenant: Api, tmp_path: Path
+) -> None:
+    async with identity_provider(tmp_path) as idp:
+        registration = {"issuer": idp.issuer, "client_id": CLIENT_ID, "client_secret": CLIENT_SECRET}
+        form = {**registration, "ca_certificate": idp.certificate, "default_role": "viewer", "name": SCRIPT[:64]}
+        answers = [
+            await tenant.call("POST", "test_company_login", data=form),
+            await tenant.call("PATCH", "edit_company_login", data=form),
+            await tenant.call("GET", "get_company_login"),
+        ]
+        page = await load_page(tenant, "users", "company_login")
+        answers.append(await tenant.call("DELETE", "delete_company_login"))
+    assert [answer.status for answer in answers] == [200] * 4, answers
+    log = (await tenant.call("GET", "get_audit_log")).body
+    entries = [entry for entry in log if entry["operation"].endswith("company_login")]
+    operations = ["delete_company_login", "edit_company_login", "test_company_login"]
+    assert [entry["operation"] for entry in entries] == operations
+    assert entries[0]["target"] == {"issuer": idp.issuer}
+    assert entries[1]["changes"]["issuer"] == {"before": "", "after": idp.issuer}
+    assert entries[1]["changes"]["client_secret"] == {"before": "", "after": "changed"}
+    assert CLIENT_SECRET not in f"{log} {answers} {page}"
+    assert SCRIPT[:20] not in page
+
+
+async def test_the_page_shows_a_company_login_of_the_operator_without_buttons(company: Company) -> None:
+    page = await load_page(company.api, "users", "company_login")
+    assert company.idp.issuer in page
+    assert "The operator of this server manages" in page
+    assert "test_company_login" not in page
+    assert CLIENT_SECRET not in page

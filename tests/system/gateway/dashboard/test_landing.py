@@ -57,6 +57,16 @@ async def test_a_program_gets_a_problem_instead_of_a_page(either: Api) -> None:
         assert_no_operation(await either.anonymous().call_raw("POST", address, BROWSER))
 
 
+@pytest.mark.parametrize("path", ["/no-such-tenant/dashboard", "/no-such-tenant/sign_in", "/no/such/page"])
+async def test_only_a_browser_at_an_unknown_address_gets_a_page(tenant: Api, path: str) -> None:
+    answer = await tenant.anonymous().call_raw("GET", path, BROWSER)
+    assert (answer.status, answer.headers["Content-Type"]) == (404, "text/html; charset=utf-8")
+    assert b"<h1>Page not found</h1>" in answer.body
+    for headers in PROGRAMS:
+        answer = await tenant.anonymous().call_raw("GET", path, headers)
+        assert (answer.status, answer.headers["Content-Type"]) == (404, "application/problem+json")
+
+
 async def test_caches_do_not_mix_pages_and_problems(either: Api) -> None:
     path = either.path
     for headers in (BROWSER, *PROGRAMS):
