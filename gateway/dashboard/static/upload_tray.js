@@ -15,8 +15,8 @@ export const rows = new Map();
 
 // The X-File-ID of a file: its name, and a unique suffix. `crypto.randomUUID` exists over TLS only.
 const newId = (name) => {
-  const plain = name.normalize("NFKD").replace(/\p{M}/gu, ""); // letters without accents
-  const readable = plain.slice(-80).replace(/[^A-Za-z0-9._+=@-]+/g, "-").replace(/^[^A-Za-z0-9]+/, "");
+  const plain = name.normalize("NFKD").replace(/\p{M}/gu, "").replace(/ß/g, "ss").replace(/ẞ/g, "SS"); // letters without accents
+  const readable = plain.slice(-80).replace(/[^A-Za-z0-9._+=@-]+/g, "-").replace(/-+(?=\.)|^[^A-Za-z0-9]+/g, "");
   const mark = Array.from(crypto.getRandomValues(new Uint8Array(16)), (byte) => byte.toString(16).padStart(2, "0")).join("");
   return readable ? `${readable}~${mark}` : mark;
 };
