@@ -10,7 +10,7 @@ from catalog_service.identities.store import IDENTITY_INDEXES, MongoIdentityStor
 from catalog_service.packages.store import SUMMARY_INDEX, MongoPackageStore
 from catalog_service.releases.store import RELEASE_INDEXES, MongoPolicyStore, MongoReleaseStore
 from catalog_service.retention.store import MongoRetentionStore
-from catalog_service.versions.store import MongoUploadStore, MongoVersionStore
+from catalog_service.versions.store import VERSION_INDEX, MongoUploadStore, MongoVersionStore
 from common.mongo import Indexes, MongoDatabase
 from common.mongo.schema import Schema
 from common.work import work_indexes
@@ -30,7 +30,7 @@ INDEXES: Indexes = {
         IndexModel([("tenant_id", ASCENDING), ("uid", ASCENDING)], unique=True),
         IndexModel([("tenant_id", ASCENDING), ("package_id", ASCENDING), ("version_key", ASCENDING)], unique=True),
         IndexModel([("tenant_id", ASCENDING), ("package_id", ASCENDING), ("installer_key", ASCENDING)], unique=True),
-        IndexModel([("tenant_id", ASCENDING), ("package_id", ASCENDING), ("version", ASCENDING)]),
+        IndexModel(VERSION_INDEX),
         IndexModel([("tenant_id", ASCENDING), ("package_uid", ASCENDING)]),
         IndexModel([("changed_at", ASCENDING)], **_UNFINISHED),
         *IDENTITY_INDEXES["versions"],

@@ -167,6 +167,7 @@ OPERATIONS: tuple[Operation, ...] = (
     _read_catalog("GET", "inspect_upload/{server_filename}", UPLOAD),
     _read_catalog("GET", "get_damaged_installers", CATALOG),
     _read_catalog("GET", "get_statistics", CATALOG, timeout=15.0),
+    _read_catalog("GET", "search", GATEWAY),
     # Clients (4.6). Adding one may wait for a host name to be resolved.
     _read_clients("GET", "get_clients", CLIENTS),
     _read_clients("GET", "find_clients", CLIENTS),

@@ -73,6 +73,15 @@ async def find_packages(request: web.Request) -> web.Response:
     return json_response(packages_page(packages, total))
 
 
+@routes.post("/{tenant_id}/search_catalog")
+async def search_catalog(request: web.Request) -> web.Response:
+    """Internal: the packages and versions for the gateway's `search`."""
+    query = await read_json(request)
+    packages, versions = await request.app[PACKAGES].search(caller_of(request), str(query["text"]), int(query["limit"]))
+    names = [{"package_id": name.package_id, "version": name.version, "version_uid": name.uid} for name in versions]
+    return json_response({"packages": [_summary(package) for package in packages], "versions": names})
+
+
 @routes.post("/{tenant_id}/check_names")
 async def check_names(request: web.Request) -> web.Response:
     """Internal: refuse package ids and a ring that do not exist, for the gateway, which has a form with them."""

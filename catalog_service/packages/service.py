@@ -11,7 +11,7 @@ from catalog_service.catalog.reader import VersionReader
 from catalog_service.identities.service import Identities
 from catalog_service.model.identities import IdentityKind, IdentityTaken, SharedIdentity, identities_of, normalize_names
 from catalog_service.model.packages import Package, PackageChanges, PackageNotFound, PackageQuery, PackageSummary
-from catalog_service.model.versions import PackageVersion, newest_first
+from catalog_service.model.versions import PackageVersion, VersionName, newest_first
 from catalog_service.model.winget_rules import package_refusal
 from catalog_service.packages.store import MongoPackageStore
 from catalog_service.versions.service import SWEEP_AGE, Versions
@@ -137,6 +137,13 @@ class Packages:
             )
             packages.append(row)
         return packages, total
+
+    async def search(
+        self, caller: Caller, text: str, limit: int
+    ) -> tuple[Sequence[PackageSummary], Sequence[VersionName]]:
+        """Return the packages and versions that match best, of those that a restricted token may change."""
+        query = (caller.tenant_id, text, caller.packages, limit)
+        return await asyncio.gather(self.store.search(*query), self.versions.store.search(*query))
 
     async def check_ids(self, caller: Caller, package_ids: Sequence[str]) -> None:
         """Raise PackageUnknown for the first id that no package has."""

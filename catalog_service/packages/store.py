@@ -21,12 +21,14 @@ from catalog_service.model.packages import (
     package_document,
 )
 from catalog_service.versions.store import FIRST_BATCH, older_than
+from common.auth.roles import regex_of
 from common.mongo import Document, MongoDatabase
 
 BATCH_SIZE = 2000  # packages of one server batch
 YIELD_SIZE = 256  # packages yielded at once
 _PACKAGE = TypeAdapter(Package)
 FIELD_OF = {Order.ID: "package_id", Order.NAME: "name", Order.PUBLISHER: "publisher", Order.ACTIVE: "active"}
+_NAMES = ("package_id", "name")
 SUMMARY_FIELDS = tuple(FIELD_OF.values())
 SUMMARY_INDEX = {"tenant_id": ASCENDING, "halfway": ASCENDING, **dict.fromkeys(SUMMARY_FIELDS, ASCENDING)}
 
@@ -122,6 +124,30 @@ class MongoPackageStore:
         ]
         (result,) = await self._packages.aggregate(pipeline).to_list(1)
         return [PackageSummary(**row) for row in result["page"]], sum(row["packages"] for row in result["total"])
+
+    async def search(
+        self, tenant_id: str, text: str, patterns: tuple[str, ...], limit: int
+    ) -> Sequence[PackageSummary]:
+        """Return the packages of these patterns with the text in id, name or publisher: equal and first parts first."""
+        escaped = re.escape(text)
+
+        def is_match(regex: str) -> Document:
+            ids_and_names = [{"$regexMatch": {"input": f"${name}", "regex": regex, "options": "i"}} for name in _NAMES]
+            return {"$or": ids_and_names}
+
+        branches = [{"case": is_match(f"^{escaped}$"), "then": 0}, {"case": is_match(f"^{escaped}"), "then": 1}]
+        any_field = [{name: {"$regex": escaped, "$options": "i"}} for name in (*_NAMES, "publisher")]
+        # The index covers this query, too.
+        pipeline: list[Document] = [
+            {"$match": {**_visible(tenant_id, None), "package_id": {"$regex": regex_of(patterns)}}},
+            {"$project": {"_id": False, **dict.fromkeys(SUMMARY_FIELDS, True)}},
+            {"$match": {"$or": any_field}},
+            {"$set": {"rank": {"$switch": {"branches": branches, "default": 2}}}},
+            {"$sort": {"rank": ASCENDING, "package_id": ASCENDING}},
+            {"$limit": limit},
+            {"$unset": "rank"},
+        ]
+        return [PackageSummary(**row) for row in await self._packages.aggregate(pipeline).to_list(limit)]
 
     async def logos(self, tenant_id: str, package_ids: Collection[str]) -> Mapping[str, bytes]:
         """Return the logos, possibly empty, of those packages that exist."""

@@ -5,6 +5,7 @@ file. All but `active` versions are `halfway`, with a date of the database's clo
 """
 
 import asyncio
+import re
 from collections.abc import AsyncIterator, Collection, Sequence
 from dataclasses import asdict
 from datetime import UTC, datetime, timedelta
@@ -30,13 +31,14 @@ from catalog_service.model.versions import (
     rule_version_of,
     version_of,
 )
-from common.auth.roles import EVERY_PACKAGE
+from common.auth.roles import EVERY_PACKAGE, regex_of
 from common.mongo import Document, MongoDatabase
 
 FIRST_BATCH = 100_000  # The server ends a batch at 16 MiB in any case.
 BATCH_SIZE = 10_000  # version names of one server batch
 YIELD_SIZE = 1000  # names yielded at once
 NAME_FIELDS = {"_id": False, "package_id": True, "version": True, "uid": True, "stage": True}
+VERSION_INDEX = [("tenant_id", ASCENDING), ("package_id", ASCENDING), ("version", ASCENDING)]
 RULE_FIELDS = dict.fromkeys(("channel", "installer_type", "nested_type", "nested_paths", "product_code"), True)
 EITHER = ("uid", "published_by", "identities")  # in which equal versions may differ
 MAX_IN_LOOP = 50  # versions created on the event loop; more are created in a thread
@@ -183,6 +185,23 @@ class MongoVersionStore:
     async def names_of(self, tenant_id: str, uids: Sequence[str]) -> Sequence[VersionName]:
         conditions = {"tenant_id": tenant_id, "uid": {"$in": list(uids)}, "state": "active"}
         return [name_of(row) for row in await self._versions.find(conditions, NAME_FIELDS).to_list(None)]
+
+    async def search(self, tenant_id: str, text: str, patterns: tuple[str, ...], limit: int) -> Sequence[VersionName]:
+        """Return versions of packages of these patterns: those equal to the text first, then those that begin with it.
+
+        In a text of several words, the last is the version, the others are part of the package's id.
+        """
+        package, _, version = map(re.escape, text.rpartition(" "))
+        ids = [{"package_id": {"$regex": regex_of(patterns)}}, {"package_id": {"$regex": package, "$options": "i"}}]
+
+        async def names(regex: str) -> Sequence[VersionName]:
+            match = {"tenant_id": tenant_id, "$and": ids, "version": {"$regex": regex, "$options": "i"}}
+            # The index keeps the order, so a query ends with its first rows.
+            rows = self._versions.find({**match, "state": "active"}, NAME_FIELDS, hint=VERSION_INDEX)
+            return [name_of(row) for row in await rows.sort(VERSION_INDEX).limit(limit).to_list(limit)]
+
+        found = await asyncio.gather(names(f"^{version}$"), names(f"^{version}"), names(version))
+        return list({name.uid: name for part in found for name in part}.values())[:limit]
 
     async def hide(self, tenant_id: str, package_id: str, uids: Sequence[str]) -> None:
         """Begin to delete all of these versions. Raises VersionNotFound if the package lacks one of them."""

@@ -122,8 +122,13 @@ class MongoClientStore:
         if text:
             match["$or"] = [{name: {"$regex": re.escape(text)}} for name in ("name_key", "ip", "token_hint")]
         page: list[Document] = [
-            {"$set": {"is_other": {"$ne": ["$name_key", {"$literal": text}]}}},
-            {"$sort": {"is_other": ASCENDING, "name_key": ASCENDING}},
+            {
+                "$set": {
+                    "is_other": {"$ne": ["$name_key", {"$literal": text}]},
+                    "is_inside": {"$ne": [{"$indexOfCP": ["$name_key", {"$literal": text}]}, 0]},
+                }
+            },
+            {"$sort": {"is_other": ASCENDING, "is_inside": ASCENDING, "name_key": ASCENDING}},
             {"$skip": query.offset},
             {"$limit": query.limit},
         ]

@@ -110,6 +110,11 @@ def matches(patterns: tuple[str, ...], package_id: str) -> bool:
     return patterns == EVERY_PACKAGE or _compiled(patterns).fullmatch(package_id) is not None
 
 
+def regex_of(patterns: tuple[str, ...]) -> str:
+    """The regular expression of the patterns, for a query of MongoDB."""
+    return f"^(?:{_compiled(patterns).pattern})$"
+
+
 @lru_cache(maxsize=1024)
 def _compiled(patterns: tuple[str, ...]) -> re.Pattern[str]:
     # The translation never tries a `*` twice, so a match takes linear time. `[` would begin a set.

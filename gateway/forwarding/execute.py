@@ -27,6 +27,7 @@ from gateway.caching.catalogs import CATALOGS
 from gateway.caching.package_responses import PACKAGE_RESPONSES
 from gateway.forwarding.audit import AUDIT_RECORDER
 from gateway.forwarding.proxy import AUDIT_DETAILS, FORM_FIELDS, SERVICES, forward, relay
+from gateway.forwarding.search import search
 from gateway.operations import AUTH, CATALOG, CLIENTS, GATEWAY, UPLOAD, Access, CacheKind
 from gateway.routing import Target
 
@@ -253,6 +254,7 @@ async def _discard(upload_service: ServiceClient, caller: Caller, server_filenam
 OWN_OPERATIONS = {
     "server_information": _show_server_information,
     "edit_settings": _edit_settings,
+    "search": search,
     "import_clients": _import_clients,
     "winget/information": _source_information,
 }
