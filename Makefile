@@ -4,6 +4,7 @@ PY ?=
 PYTHON ?= python$(or $(PY),3)
 VENV ?= .venv$(if $(PY),-$(PY))
 T ?=
+PORT ?= 8080
 BIN := $(VENV)/bin
 TOOLS := $(VENV)-tools
 # More processes than cores, because many tests wait. A file stays in one process, which has stores of its own.
@@ -16,7 +17,7 @@ PYTEST := $(BIN)/pytest -q --durations 25 $(PROCESSES)
 
 run: $(VENV)/.run  ## the whole service on this machine, with sample packages
 	@echo 'The command `pkgrepo` is $(BIN)/pkgrepo. To use it, open another terminal in this folder.'
-	$(BIN)/pkgrepo up --demo
+	$(BIN)/pkgrepo up --demo --port $(PORT)
 
 test: $(VENV)/.test  ## what to run before each commit: every operation and promise, in five minutes
 	deploy/install-packages chromium clamav-daemon curl libfaketime osslsigncode prometheus rabbitmq-server redis-server
@@ -111,7 +112,7 @@ $(BIN)/pip:
 $(VENV)/.run: requirements.lock pyproject.toml | $(BIN)/pip
 	deploy/install-packages 'libcurl4|libcurl4t64'
 	@echo 'Installing the dependencies into $(VENV), which takes about a minute …'
-	$(BIN)/pip install --disable-pip-version-check --require-hashes -r requirements.lock
+	$(BIN)/pip install --quiet --disable-pip-version-check --require-hashes -r requirements.lock
 	$(BIN)/pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
 	touch $@
 

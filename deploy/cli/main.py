@@ -82,6 +82,7 @@ FAILURES: Mapping[str, str] = {
     "deploy.backup.records": "BackupProblem",
     "deploy.local.folder": "FolderProblem",
     "deploy.local.servers": "ServerUnavailable",
+    "deploy.local.up": "PortTaken",
     "deploy.operator.tenants": "NotRecorded",
 }
 STORE_FAILURES: Mapping[str, str] = {"common.mongo": "MongoError", "common.redis": "RedisError"}

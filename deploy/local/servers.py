@@ -51,11 +51,14 @@ REDIS_INSTALLATION = "install redis-server, or `pip install 'pkgrepo[local]'` on
 
 
 class NotStarted(Exception):
-    """The server does not run; `reason` is a clause, `log` has the lines that the server wrote, if it ran."""
+    """The server does not run; `reason` is a clause, `log` has the lines that the server wrote, if it ran.
 
-    def __init__(self, reason: str, log: Sequence[str] = ()) -> None:
+    `advice` is a sentence in place of the one about another server.
+    """
+
+    def __init__(self, reason: str, log: Sequence[str] = (), advice: str = "") -> None:
         super().__init__(reason)
-        self.reason, self.log = reason, log
+        self.reason, self.log, self.advice = reason, log, advice
 
 
 @asynccontextmanager
@@ -82,7 +85,9 @@ def _lock_folder(folder: Path) -> TextIO:
     folder.chmod(0o700)  # The servers' sockets are in it and need no password.
     lock = _try_lock(folder / "lock")
     if lock is None:
-        raise NotStarted(f"runs on {folder} already, started by process {(folder / 'lock').read_text()}")
+        process = (folder / "lock").read_text()
+        advice = f"Stop process {process}, or use --data with another folder."
+        raise NotStarted(f"runs on {folder} already, started by process {process}", advice=advice)
     _write(lock, str(os.getpid()))
     return lock
 
@@ -187,7 +192,7 @@ async def _stop(process: Process) -> None:
 class ServerUnavailable(Exception):
     """A bundled server is not available: no wheel for this machine, its folder is in use, or it did not start.
 
-    The text is one line: it names the setting for another server, and ends with the last line of the server's log.
+    The text is one line: it says what to do, and ends with the last line of the server's log.
     """
 
 
@@ -201,8 +206,8 @@ class Server:
     socket: str
     options: Sequence[str]
 
-    def unavailable(self, reason: str, log: Sequence[str] = ()) -> ServerUnavailable:
-        advice = (
+    def unavailable(self, reason: str, log: Sequence[str] = (), advice: str = "") -> ServerUnavailable:
+        advice = advice or (
             f"Set {self.setting} to another server, or run MongoDB and Redis in containers, for example with "
             "`docker compose`, and set MONGO_URL and REDIS_URL."
         )
@@ -277,7 +282,7 @@ async def _serving(
                 yield socket
         except NotStarted as error:
             hint = " (on Debian: `apt-get install libcurl4`)" if "shared libraries" in "".join(error.log) else ""
-            raise server.unavailable(error.reason + hint, error.log) from error
+            raise server.unavailable(error.reason + hint, error.log, error.advice) from error
 
 
 def _last_error(log: Sequence[str]) -> list[str]:

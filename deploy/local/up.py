@@ -1,5 +1,6 @@
 """Runs all five services in one process, over unix sockets, with bundled stores, a log file and a welcome text."""
 
+import errno
 import hashlib
 import os
 import shlex
@@ -42,6 +43,11 @@ CA_PATH = "/ca.crt"  # no path of the interface, which begins with a tenant's id
 LIMIT = 16 << 20  # bytes of the file, and of the previous one
 
 
+class PortTaken(Exception):
+    def __init__(self, port: int) -> None:
+        super().__init__(f"Port {port} is in use. Run `pkgrepo up --port {port + 10 if port < 65_000 else 8090}`.")
+
+
 @dataclass(frozen=True)
 class RunningService:
     """The first tenant: its base addresses for other machines and for this one, and its administrator's new password.
@@ -63,8 +69,8 @@ async def run_all(
     """Start everything on the prepared folder, in order; when the block ends, stop everything in reverse.
 
     With `tls` the gateway serves https, under `names` and the names of this machine.
-    Raises BadSetting, ServerUnavailable for a store, SchemaIsNewer if a later version used the folder, and OSError if
-    the address is in use.
+    Raises BadSetting, ServerUnavailable for a store, SchemaIsNewer if a later version used the folder, PortTaken, and
+    OSError if the address cannot be used.
     """
     keep_memory()
     open_many_files()
@@ -78,7 +84,7 @@ async def run_all(
         if certificates:
             await stack.enter_async_context(renewing(certificates))
         stores = {"mongo_url": mongo_url, "redis_url": redis_url}
-        url = urlsplit(await _serve(stack, folder, stores, authority(host, port), deployment, certificates))
+        url = urlsplit(await _serve(stack, folder, stores, (host, port), deployment, certificates))
         loopback = "::1" if ":" in host else "127.0.0.1"
         base_url, local_url = (
             f"{url.scheme}://{authority(name, url.port or port)}"
@@ -111,11 +117,11 @@ async def _serve(
     stack: AsyncExitStack,
     folder: DataFolder,
     stores: dict[str, str],
-    listen: str,
+    listen: tuple[str, int],
     deployment: Deployment,
     certificates: Certificates | None,
 ) -> str:
-    """Serve all five services; the address of the gateway."""
+    """Serve all five services; the address of the gateway. Raises PortTaken."""
     sockets = {name: f"unix:{folder.socket(name)}" for name in SERVICES}
     shared: dict[str, Any] = {
         "internal_key": folder.key("internal"),
@@ -146,7 +152,12 @@ async def _serve(
     if certificates:
         _offer_ca_certificate(gateway, certificates)
     context = certificates.context if certificates else None
-    address = await stack.enter_async_context(serving(gateway, listen, tls=context))
+    try:
+        address = await stack.enter_async_context(serving(gateway, authority(*listen), tls=context))
+    except OSError as error:
+        if error.errno == errno.EADDRINUSE:
+            raise PortTaken(listen[1]) from None
+        raise
     if settings.management_listen:
         management = management_of(gateway, *apps.values())
         await stack.enter_async_context(serving(management, settings.management_listen))
@@ -191,7 +202,7 @@ def print_welcome(console: Console, service: RunningService, folder: DataFolder)
         f"TOKEN=$({curl} -s {local}/login -d username={ADMINISTRATOR} "
         f"--data-urlencode {shlex.quote(f'password@{password}')}"
         """ | sed -E 's/.*"message":"([^"]+)".*/\\1/')\n"""
-        f'{curl} -X POST -H "Authorization: Bearer $TOKEN" {local}/get_packages\n'
+        f'{curl} -H "Authorization: Bearer $TOKEN" {local}/find_packages\n'
         f'{curl} -H "Authorization: Bearer $TOKEN" {local}/server_information\n\n'
         f"{_windows_lines(service)}Press Ctrl-C to stop.",
         markup=False,

@@ -35,7 +35,8 @@ async def print_status(console: Console, data: Path | None) -> bool:
         text = ", ".join(f"{dependency}: {reason}" for dependency, reason in missing.items())
         table.add_row(name, address, "not ready" if missing else "ready", text)
     console.print(table)
-    if is_guessed and any(answers):
+    if is_guessed:
+        console.print("These are default addresses, perhaps of another server.")
         console.print("Give --data DIR of a running `pkgrepo up`, or set GATEWAY_URL and the like.")
     return not any(answers)
 
@@ -63,7 +64,13 @@ async def _missing(address: str, trust: ssl.SSLContext | bool) -> dict[str, str]
             ClientSession(connector=connector, timeout=ClientTimeout(total=TIMEOUT)) as session,
             session.get(f"{base}/readyz") as response,
         ):
-            missing: dict[str, str] = orjson.loads(await response.read()).get("missing", {})
-            return missing
-    except (ClientError, OSError, TimeoutError, orjson.JSONDecodeError):
+            answer = orjson.loads(await response.read())
+    except (ClientError, OSError, TimeoutError):
         return {"service": "does not answer"}
+    except orjson.JSONDecodeError:
+        answer = None
+    if answer == {"status": "ready"}:
+        return {}
+    if not isinstance(answer, dict) or "status" not in answer:
+        return {"service": "another program answers"}
+    return answer.get("missing") or {"service": str(answer["status"])}

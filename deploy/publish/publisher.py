@@ -148,9 +148,8 @@ class Publisher:
         versions = await self.client.versions(package_id)
         if versions is None:
             if package is None:
-                raise NotFound(
-                    f"There is no package {package_id!r}; give --package-name and --publisher to add the package."
-                )
+                advice = "To create it, add --package-name NAME --publisher NAME."
+                raise NotFound(f"There is no package {package_id!r}. {advice}")
             await self.client.add_package(package_id, package)
         catalog = Catalog(versions or (), await self.client.one_installer_a_version())
         return await asyncio.gather(*(self._publish_in_slot(installer, catalog) for installer in installers))

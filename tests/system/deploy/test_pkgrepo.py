@@ -3,6 +3,7 @@
 import asyncio
 import re
 import signal
+import socket
 from asyncio.subprocess import PIPE
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
@@ -264,7 +265,7 @@ async def test_a_clusters_first_tenant_has_the_password_from_the_file(running: R
 
 async def test_each_invalid_command_is_rejected_in_one_line(running: RunningPkgrepo) -> None:
     reasons = {
-        ("up", "--port", "0"): "already",
+        ("up", "--port", "0"): "or use --data with another folder.",
         ("tenant", "create", "Not An Id"): "tenant_id",
         ("tenant", "create", "demo"): "already",
         ("tenant", "edit", "nobody", "--max-clients", "1"): "no tenant",
@@ -345,6 +346,13 @@ async def test_installers_move_to_an_object_storage_and_back(
         status, output = await pkgrepo("storage", "migrate", "--to", home, "--data", str(folder), **storage)
         assert (status, f"{len(installers)} files were moved to the {place}." in output) == (0, True), output
         assert {path: path.read_bytes() for path in (folder / "installers" / "demo").glob("*.*")} == remaining
+
+
+async def test_a_taken_port_is_named_with_the_remedy(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        status, output = await pkgrepo("up", "--data", str(tmp_path / "data"), "--port", str(port))
+    assert (status, f"pkgrepo: Port {port} is in use. Run `pkgrepo up --port " in output) == (1, True), output
 
 
 async def test_status_and_other_commands_fail_without_stores() -> None:

@@ -4,6 +4,8 @@ from io import StringIO
 from pathlib import Path
 
 import pytest
+from aiohttp import web
+from aiohttp.test_utils import TestServer
 from rich.console import Console
 
 from deploy.local.folder import Addresses, DataFolder
@@ -56,3 +58,25 @@ async def test_status_prefers_the_addresses_in_the_environment(
 async def test_status_names_the_option_where_nothing_answers(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("deploy.operator.status.PORTS", dict.fromkeys(PORTS, 9))
     assert "Give --data DIR of a running `pkgrepo up`" in await status_text()
+
+
+@pytest.mark.parametrize(
+    ("answer", "shown"),
+    [
+        ("<h1>It works</h1>", "another program answers"),
+        ('{"ok": 1}', "another program answers"),
+        ('{"status": "stopping"}', "service: stopping"),
+    ],
+    ids=["page", "json", "stopping"],
+)
+async def test_only_a_service_that_says_so_is_ready(answer: str, shown: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def readyz(_: web.Request) -> web.Response:
+        return web.Response(text=answer)
+
+    app = web.Application()
+    app.router.add_get("/readyz", readyz)
+    async with TestServer(app) as server:
+        for name in PORTS:
+            monkeypatch.setenv(f"{name.upper()}_URL", str(server.make_url("/")).rstrip("/"))
+        text = await status_text()
+    assert (text.count(shown), text.count("not ready")) == (len(PORTS), len(PORTS))
