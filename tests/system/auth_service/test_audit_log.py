@@ -21,6 +21,7 @@ from tests.support.factories import KEYS
 from tests.support.metrics import fetch_metrics
 from tests.support.servers.ports import free_port
 from tests.support.system.fields import select_fields
+from tests.support.system.forms import OF_PROVIDERS
 from tests.support.system.gateways import SERVICES, at_gateway, run_gateway
 from tests.support.system.publishing import publish_in_one_call, send_chunk, upload
 from tests.support.system.seed import UNKNOWN, SeedData, seed_tenant, segments, title
@@ -67,7 +68,7 @@ def test_every_operation_that_changes_something_is_audited() -> None:
 
 async def test_each_write_is_recorded(services: Services) -> None:
     seed_data, wrong = await seed_tenant(await services.tenant()), list[str]()
-    for row in sorted(AUDITED, key=_order):
+    for row in sorted((row for row in AUDITED if row.name not in OF_PROVIDERS), key=_order):
         new_values = {"username": f"new-{seed_data.marker}", "version_key": "installer"}
         if row.name in {"add_package_version", "publish_client"}:
             new_values["server_filename"] = await upload(seed_data.api, b"an installer")
