@@ -76,9 +76,6 @@ async def test_the_search_opens_a_package_by_keys_alone(open_page: Open, tenant:
         await add_package(tenant, package_id, package_name=package_id)
     visitor = await start_session(await open_page(), tenant)
     page, keys = visitor.page, visitor.page.keyboard
-    packages = [{"package_id": name, "package_name": name} for name in ("Acme.Anvil", "Acme.Trap")]
-    answer = {"packages": packages, "versions": [], "clients": [], "users": []}
-    await page.route("**/operations/search?text=acme", lambda route: route.fulfill(json=answer))
     await visitor.go("/clients")
     await keys.press("Control+K")
     await expect(page.get_by_role("combobox", name="Search packages")).to_be_focused()
