@@ -16,8 +16,8 @@ from tests.support.wait import until
 SETTLE_TIMEOUT = 60.0  # seconds
 ATTEMPTS = 3  # scenarios of a step: steps may change their order
 ONE_DAY = 24 * 3600 + 61  # seconds, and a little more
-# A file may be deleted before its inspection.
-UNORDERED_STEPS = re.compile(r"upload_service\.inspection\.|.* of inspect ")
+# A file may be deleted before its inspection, and infected files are looked for every 15 seconds.
+UNORDERED_STEPS = re.compile(r"upload_service\.inspection\.|.* of inspect |.*:UploadService\.infected ")
 
 
 class Scenario(Protocol):
