@@ -44,8 +44,7 @@ LIMIT = 16 << 20  # bytes of the file, and of the previous one
 
 
 class PortTaken(Exception):
-    def __init__(self, port: int) -> None:
-        super().__init__(f"Port {port} is in use. Run `pkgrepo up --port {port + 10 if port < 65_000 else 8090}`.")
+    """Another program has the port. The text names a command with another one."""
 
 
 @dataclass(frozen=True)
@@ -156,7 +155,9 @@ async def _serve(
         address = await stack.enter_async_context(serving(gateway, authority(*listen), tls=context))
     except OSError as error:
         if error.errno == errno.EADDRINUSE:
-            raise PortTaken(listen[1]) from None
+            port = listen[1]
+            free = port + 10 if port < 65_000 else 8090
+            raise PortTaken(f"Port {port} is in use. Run `pkgrepo up --port {free}`.") from None
         raise
     if settings.management_listen:
         management = management_of(gateway, *apps.values())
