@@ -81,7 +81,7 @@ async def test_the_three_curl_lines_work_as_printed(running: RunningPkgrepo) -> 
     shell = await asyncio.create_subprocess_exec("bash", "-ec", running.curl_lines, stdout=PIPE, stderr=PIPE)
     output, _ = await shell.communicate()
     assert shell.returncode == 0
-    assert b'"PACKAGE_ID":"Example.Hello"' in output
+    assert b'"package_id":"Example.Hello"' in output
     assert b'"tenant_id":"demo"' in output
 
 

@@ -97,7 +97,7 @@ async def test_the_curl_lines_work_as_printed_with_tls(trial: Trial) -> None:
     shell = await asyncio.create_subprocess_exec("bash", "-ec", trial.service.curl_lines, stdout=PIPE, stderr=PIPE)
     output, _ = await shell.communicate()
     assert shell.returncode == 0
-    assert b'"PACKAGE_ID":"Example.Hello"' in output
+    assert b'"package_id":"Example.Hello"' in output
 
 
 async def test_cookies_are_secure_and_browsers_may_return_to_http(trial: Trial) -> None:
