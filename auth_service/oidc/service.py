@@ -320,7 +320,7 @@ class Providers:
         check_provider(provider)
         try:
             await self.client.check(provider, redirect_uri)
-        except ProviderUnavailable as problem:  # Whoever names the address is told what is wrong with it.
+        except ProviderUnavailable as problem:  # The administrator who names the address is told its fault.
             raise InvalidField("issuer", problem.params["problem"], reason=problem.params["reason"]) from None
 
     async def edit(self, before: Provider, provider: Provider, login_name: str) -> None:
