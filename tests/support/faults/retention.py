@@ -57,7 +57,7 @@ class RetentionScenario:
         await self.cluster.age_tenant(self.api.tenant_id, DAY)
 
     async def pass_days(self, days: int) -> None:
-        """Make the first step older, without a new run, after releases have written what it left to them."""
+        """Make the first step older, without a new run, when no process writes the release any more."""
         await until(self._is_settled)
         await self.cluster.mongo["catalog"]["versions"].update_many(
             {"tenant_id": self.api.tenant_id, "release.retired_at": {"$type": "date"}},
@@ -67,7 +67,7 @@ class RetentionScenario:
     async def _is_settled(self) -> bool:
         version = await self.cluster.mongo["catalog"]["versions"].find_one({"uid": self.old.uid}) or {}
         release = version.get("release", {})
-        return not (release.get("is_untold") or release.get("unaudited"))
+        return not (release.get("is_untold") or release.get("unaudited") or release.get("due"))
 
     async def is_run(self) -> bool:
         """Whether a run of today is complete."""
