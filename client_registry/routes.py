@@ -28,6 +28,7 @@ from common.http.bodies import FORM_LIMIT, read_body, read_json
 from common.http.forms import MAX_INTEGER, Form, query_form, read_form
 from common.http.middleware import audit, caller_of, json_response
 from common.redis import TenantVersions
+from common.rings import RingRules
 from common.tenants import RING_LIMIT, parse_network
 
 SETTINGS = web.AppKey("settings", RegistrySettings)
@@ -217,8 +218,19 @@ async def hidden_packages(request: web.Request) -> web.Response:
 
 @routes.post("/{tenant_id}/client_usage")
 async def client_usage(request: web.Request) -> web.Response:
-    """Internal: the number of clients, for the gateway's server information."""
-    return json_response({"clients": await request.app[CLIENTS].count(caller_of(request).tenant_id)})
+    """Internal: the number of clients, and of those in each ring, for the gateway's server information."""
+    rules = await ring_rules(request)
+    by_ring = await request.app[CLIENTS].count_by_ring(caller_of(request).tenant_id, rules)
+    clients = sum(by_ring.values())
+    return json_response({"clients": clients, "clients_by_ring": by_ring if rules.rings else {}})
+
+
+@routes.post("/{tenant_id}/find_clients_in_ring")
+async def find_clients_in_ring(request: web.Request) -> web.Response:
+    """Internal: `find_clients` for a query with a ring, for the gateway. Raises InvalidField for an unknown ring."""
+    rules, query, tenant_id = await ring_rules(request), client_query(request), caller_of(request).tenant_id
+    clients, total = await request.app[CLIENTS].find_in_ring(tenant_id, query, request.query["ring"], rules)
+    return json_response({"clients": [client_body(client) for client in clients], "total": total})
 
 
 @routes.post("/{tenant_id}/clients_seen")
@@ -229,6 +241,12 @@ async def clients_seen(request: web.Request) -> web.Response:
 
 def client_name(form: Form) -> str:
     return host_name("client_name", form.text("client_name", limit=NAME_LIMIT).strip())
+
+
+async def ring_rules(request: web.Request) -> RingRules:
+    """The `rings` and `ring_rules` of the tenant, which the gateway sends."""
+    data = await read_json(request)
+    return RingRules(data.get("rings", ()), data.get("ring_rules", ()))
 
 
 def client_query(request: web.Request) -> ClientQuery:

@@ -16,7 +16,6 @@ from pydantic import BaseModel, ConfigDict, Field, StringConstraints
 from catalog_service.model.installers import FileChecks, Scan, Signature
 from catalog_service.model.releases import Gate, GateState, GateStatus, Reason, ReleaseStatus, VersionRelease
 from common.auth.roles import EVERY_PACKAGE, PATTERN_LIMIT, matches
-from common.errors import InvalidField
 from common.telemetry import is_hidden
 from common.tenants import DEFAULT_RING
 
@@ -122,14 +121,6 @@ class Policy(Part):
     def has_scan(self) -> bool:
         """Whether a ring has a scan gate."""
         return any(gates.scan for gates in self.gates.values())
-
-
-def unknown_ring(field: str, rings: Sequence[str]) -> InvalidField:
-    """The error of a field that names a ring which the tenant does not have."""
-    if not rings:
-        return InvalidField(field, "is not for a tenant without rings", reason="no_rings")
-    names = ", ".join(rings)
-    return InvalidField(field, f"must be one of the rings: {names}", reason="no_such_ring", rings=names)
 
 
 NO_GATES = Gates()

@@ -7,10 +7,11 @@ import orjson
 from cryptography.x509 import Name
 from pydantic import ValidationError
 
-from catalog_service.releases.gates import MAX_RINGS, Gates, Policy, RingRule, plain_subject, unknown_ring
+from catalog_service.releases.gates import MAX_RINGS, Gates, Policy, RingRule, plain_subject
 from common.auth.roles import parse_patterns
 from common.errors import InvalidField
 from common.http.forms import Form, clean
+from common.rings import unknown_ring
 from common.tenants import DEFAULT_RING, RING_LIMIT, parse_network
 
 NAMES = ("rings", "ring_rules", "gates", "retention")

@@ -15,7 +15,7 @@ from catalog_service.model.versions import newest_first
 from catalog_service.outgoing.upload_service import CHECKS_BATCH, UploadService
 from catalog_service.releases import transitions
 from catalog_service.releases.effects import PolicyEffect
-from catalog_service.releases.gates import FAILED_SIGNATURES, Facts, Policy, gates_of, is_same_name, kinds, unknown_ring
+from catalog_service.releases.gates import FAILED_SIGNATURES, Facts, Policy, gates_of, is_same_name, kinds
 from catalog_service.releases.policy_edits import edited
 from catalog_service.releases.store import (
     EARLIER,
@@ -33,6 +33,7 @@ from common.concurrency.background import with_each
 from common.errors import Problem
 from common.mongo import MongoError
 from common.redis import RedisError
+from common.rings import unknown_ring
 from common.service_client.client import ServiceClient
 from common.telemetry import log
 from common.tenants import ALL_TENANTS, Tenant

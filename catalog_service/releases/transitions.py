@@ -14,8 +14,9 @@ from catalog_service.model.releases import (
     RingEntry,
     VersionRelease,
 )
-from catalog_service.releases.gates import Facts, Policy, evaluate, gates_of, unknown_ring
+from catalog_service.releases.gates import Facts, Policy, evaluate, gates_of
 from common.errors import Conflict, Forbidden
+from common.rings import unknown_ring
 from common.tenants import ALL_RINGS
 
 FIRST_CHECK, LAST_CHECK = timedelta(seconds=1), timedelta(minutes=1)  # pauses between two questions about a file

@@ -8,7 +8,7 @@ from bisect import bisect_right
 from collections.abc import Callable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from difflib import get_close_matches
 from typing import Any
@@ -22,12 +22,14 @@ from client_registry.clients.store import (
     ClientUnknown,
     MongoClientStore,
     NameNotResolved,
+    Placement,
     SlotTaken,
     uuid_text,
 )
 from common.auth.internal_tokens import Caller, Deployment
 from common.auth.signing import Keys
 from common.errors import InvalidField
+from common.rings import RingRules, unknown_ring
 
 HINT_LENGTH = 4
 
@@ -152,8 +154,28 @@ class Clients:
         now = self._now()
         return await self._store.count_seen(tenant_id, {name: now - age for name, age in SEEN_WITHIN.items()})
 
-    async def count(self, tenant_id: str) -> int:
-        return await self._store.count(tenant_id)
+    async def find_in_ring(
+        self, tenant_id: str, query: ClientQuery, ring: str, rules: RingRules
+    ) -> tuple[Sequence[Client], int]:
+        """The same of the clients in a ring. Raises InvalidField for a ring that the tenant does not have."""
+        if ring not in rules.rings:
+            raise unknown_ring("ring", rules.rings)
+        placements = await self._placements(tenant_id, rules)
+        among = [placement for placement, its in placements if its == ring]
+        return await self._store.find(tenant_id, replace(query, among=among))
+
+    async def count_by_ring(self, tenant_id: str, rules: RingRules) -> Mapping[str, int]:
+        """The number of clients in each ring; in "" without rings."""
+        numbers = dict.fromkeys(rules.rings or ("",), 0)
+        for placement, ring in await self._placements(tenant_id, rules):
+            numbers[ring] += placement.clients
+        return numbers
+
+    async def _placements(self, tenant_id: str, rules: RingRules) -> Sequence[tuple[Placement, str]]:
+        """Groups of clients, and the ring of each; "" without rings."""
+        last = rules.rings[-1] if rules.rings else ""
+        placements = await self._store.placements(tenant_id, by_address=rules.has_networks)
+        return [(each, rules.ring_of(each.address, each.ring) or last) for each in placements]
 
     async def id_of(self, tenant_id: str, name: str) -> str:
         """The id of the client with a name, letter case aside. Raises ClientUnknown."""

@@ -5,6 +5,8 @@ from collections.abc import Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, fields
 from datetime import datetime
+from ipaddress import ip_address
+from typing import NamedTuple
 
 from motor.motor_asyncio import AsyncIOMotorClientSession
 from pymongo import ASCENDING, IndexModel
@@ -12,6 +14,7 @@ from pymongo.errors import BulkWriteError, DuplicateKeyError
 
 from common.errors import Conflict, Forbidden, InvalidField, NotFound
 from common.mongo import Document, Indexes, MongoDatabase
+from common.tenants import Address
 
 DUPLICATE_KEY = 11000  # error code of MongoDB
 _UUID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
@@ -41,17 +44,31 @@ class Client:
     ring: str = ""
 
 
+class Placement(NamedTuple):
+    """The number of clients with one chosen ring. `ip` is "" for those of all addresses, None for those without one."""
+
+    ring: str
+    ip: str | None
+    clients: int
+
+    @property
+    def address(self) -> Address | None:
+        return ip_address(self.ip) if self.ip else None
+
+
 @dataclass(frozen=True)
 class ClientQuery:
     """Selects clients: `text` is part of the name, the address or the token's end; no `client_ids` select all.
 
     `last_seen` has the operators of MongoDB and their values.
+    `among` selects the clients of these placements; None selects all.
     """
 
     text: str = ""
     client_ids: tuple[str, ...] = ()
     enabled: bool | None = None
     last_seen: Mapping[str, datetime | None] = field(default_factory=dict)
+    among: Sequence[Placement] | None = None
     offset: int = 0
     limit: int = 50
 
@@ -119,6 +136,10 @@ class MongoClientStore:
             match["enabled"] = query.enabled
         if query.last_seen:
             match["last_seen"] = dict(query.last_seen)
+        if query.among is not None:
+            rings = [placement.ring for placement in query.among if placement.ip == ""]
+            addresses = [placement.ip for placement in query.among if placement.ip != ""]
+            match["$and"] = [{"$or": [{"ring": {"$in": rings}}, {"ring": "", "ip": {"$in": addresses}}]}]
         if text:
             match["$or"] = [{name: {"$regex": re.escape(text)}} for name in ("name_key", "ip", "token_hint")]
         page: list[Document] = [
@@ -136,8 +157,15 @@ class MongoClientStore:
         (result,) = await self._clients.aggregate([{"$match": match}, {"$facet": facets}]).to_list(1)
         return [_client(document) for document in result["page"]], sum(row["clients"] for row in result["total"])
 
-    async def count(self, tenant_id: str) -> int:
-        return await self._clients.count_documents({"tenant_id": tenant_id})
+    async def placements(self, tenant_id: str, *, by_address: bool) -> Sequence[Placement]:
+        """The clients by their chosen rings; `by_address`, those without one also by their addresses."""
+        ip = {"$cond": [{"$eq": ["$ring", ""]}, "$ip", ""]} if by_address else {"$literal": ""}
+        stages: list[Mapping[str, object]] = [
+            {"$match": {"tenant_id": tenant_id}},
+            {"$group": {"_id": {"ring": "$ring", "ip": ip}, "clients": {"$sum": 1}}},
+        ]
+        rows = await self._clients.aggregate(stages).to_list(None)
+        return [Placement(row["_id"]["ring"], row["_id"]["ip"], row["clients"]) for row in rows]
 
     async def count_seen(self, tenant_id: str, since: Mapping[str, datetime]) -> Mapping[str, int]:
         """The number of clients whose last call is not before a time, for each of these times by its name."""

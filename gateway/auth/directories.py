@@ -20,8 +20,9 @@ from common.auth.sessions import Session
 from common.auth.signing import USER_PREFIX, ApiToken
 from common.caching import FifoCache, ResponseCache
 from common.errors import Forbidden, NotAuthenticated, NotFound, UpstreamProblem
+from common.rings import RingRules
 from common.service_client.client import ServiceClient, raise_problem
-from common.tenants import Address, EntraApp, Tenant, bounds, contains, is_tenant_id, plain_address
+from common.tenants import Address, EntraApp, Tenant, contains, is_tenant_id
 
 # In seconds. The first two are the longest delay of a change whose new version did not reach Redis.
 MAX_AGE = 30.0
@@ -205,39 +206,16 @@ class TenantDirectory:
         return Tenant.from_document(document)
 
 
-class ReleasePolicy:
+class ReleasePolicy(RingRules):
     """A tenant's policy for releases; `settings` is all of it, as `server_information` shows it."""
 
     def __init__(self, settings: Mapping[str, Any]) -> None:
-        self.settings = settings
-        self.rings: tuple[str, ...] = tuple(settings["rings"])
         rules = settings["ring_rules"]
+        super().__init__(settings["rings"], rules)
+        self.settings = settings
+        self.ring_settings = {"rings": self.rings, "ring_rules": rules}  # for client_registry
         # The rules for users of Entra ID: an app role or group id, and the ring.
         self.app_roles = tuple((rule["app_role"], rule["ring"]) for rule in rules if "app_role" in rule)
-        # The rules by network: version of IP, first and last address as numbers, and the ring.
-        self._ranges = tuple(
-            (first.version, int(first), int(last), rule["ring"])
-            for rule in rules
-            if "network" in rule
-            for first, last in [bounds(rule["network"])]
-        )
-
-    def ring_of(self, address: Address, chosen: str = "") -> str:
-        """The ring of an identified client; "" for the last one, which has all clients without another ring.
-
-        `chosen` is the ring that the client or its app roles have, else the first rule with the client's network
-        decides. A ring that the tenant does not have counts as the last one.
-        """
-        earlier = self.rings[:-1]
-        if not earlier:
-            return ""
-        ring = chosen or self._ring_of_network(plain_address(address))
-        return ring if ring in earlier else ""
-
-    def _ring_of_network(self, address: Address) -> str:
-        number, version = int(address), address.version
-        ranges = self._ranges
-        return next((ring for its, first, last, ring in ranges if its == version and first <= number <= last), "")
 
 
 class PolicyDirectory:
@@ -285,7 +263,7 @@ class ClientDirectory:
         # The digest of the token and the program in each form that identified a client, by the digest of the form.
         self._forms: FifoCache[bytes, tuple[bytes, int]] = FifoCache(MAX_CLIENTS)
         self._hidden: ResponseCache[tuple[str, str, str], str] = ResponseCache(max_age=MAX_AGE, limit=MAX_CLIENTS)
-        self._counts: ResponseCache[str, int] = ResponseCache(max_age=MAX_AGE, limit=MAX_TENANTS)
+        self._usage: ResponseCache[str, Mapping[str, Any]] = ResponseCache(max_age=MAX_AGE, limit=MAX_TENANTS)
         self._releases: ResponseCache[tuple[str, str], bytes] = ResponseCache(
             max_age=RELEASE_MAX_AGE, limit=MAX_TENANTS
         )
@@ -320,9 +298,9 @@ class ClientDirectory:
             hidden = await self._hidden.get_or_fetch(key, version, partial(self._fetch_hidden, client))
         return hidden
 
-    async def count(self, caller: Caller, version: str | None) -> int:
-        """The number of the tenant's clients."""
-        return await self._counts.get_or_fetch(caller.tenant_id, version, partial(self._fetch_count, caller))
+    async def usage(self, caller: Caller, policy: ReleasePolicy, version: str | None) -> Mapping[str, Any]:
+        """The number of the tenant's `clients`, and `clients_by_ring` of the policy at the same version."""
+        return await self._usage.get_or_fetch(caller.tenant_id, version, partial(self._fetch_usage, caller, policy))
 
     async def latest_release(self, caller: Caller, version: str | None) -> bytes:
         """The JSON of `client_version`, one for each tenant and base URL. Raises UpstreamProblem or Unavailable."""
@@ -341,8 +319,9 @@ class ClientDirectory:
     async def _fetch_hidden(self, client: Caller) -> str:
         return hidden_digest((await self._client_registry.json(client, "hidden_packages"))["package_ids"])
 
-    async def _fetch_count(self, caller: Caller) -> int:
-        return int((await self._client_registry.json(caller, "client_usage"))["clients"])
+    async def _fetch_usage(self, caller: Caller, policy: ReleasePolicy) -> Mapping[str, Any]:
+        usage: Mapping[str, Any] = await self._client_registry.json(caller, "client_usage", policy.ring_settings)
+        return {"clients_by_ring": {}, **usage}  # A client_registry of the release before has no rings.
 
     async def _fetch_release(self, caller: Caller) -> bytes:
         async with self._client_registry.open(caller, "POST", ["client_version"]) as response:

@@ -24,7 +24,7 @@ from gateway.auth.authenticator import ACCESS_VERSION, SESSIONS, TENANT_VERSION
 from gateway.auth.directories import USER_DIRECTORY
 from gateway.dashboard.static_files import asset_url
 from gateway.dashboard.templating import LANGUAGE_COOKIE, LANGUAGES, language_of
-from gateway.forwarding.execute import check_permission, server_information
+from gateway.forwarding.execute import check_permission, find_clients_in_ring, server_information
 from gateway.forwarding.proxy import SERVICES
 from gateway.routing import Target, find_operation, is_https
 from gateway.settings import SETTINGS
@@ -111,6 +111,9 @@ class PageRequest:
         """The JSON response of a reading operation. Raises its problem, or Unavailable."""
         row, segments = find_operation("GET", (operation, *values))
         check_permission(self.caller, row.permission)
+        if operation == "find_clients" and query.get("ring"):
+            version = self.request[TENANT_VERSION]
+            return await find_clients_in_ring(self.request.app, self.caller, version, urlencode(query))
         async with self.request.app[SERVICES][row.service].open(
             self.caller,
             row.method,

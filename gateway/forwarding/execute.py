@@ -62,6 +62,10 @@ async def _execute(request: web.Request, caller: Caller, target: Target) -> web.
         return response
     if operation.service == GATEWAY:
         return await OWN_OPERATIONS[operation.name](request, caller, target)
+    if operation.name == "find_clients" and request.query.get("ring"):
+        return json_response(
+            await find_clients_in_ring(request.app, caller, request[TENANT_VERSION], request.query_string)
+        )
     if operation.checked_by:
         return await _check_names(request, caller, target)
     if operation.one_call and request.content_type == MULTIPART:
@@ -95,10 +99,10 @@ async def server_information(app: web.Application, caller: Caller, version: str 
 
     Raises Unavailable if one of the services does not answer.
     """
-    usage, clients, policy = await asyncio.gather(
+    policy = await app[POLICIES].find(caller, version)
+    usage, clients = await asyncio.gather(
         app[SERVICES][UPLOAD].json(caller, "storage_usage"),
-        app[CLIENT_DIRECTORY].count(caller, version),
-        app[POLICIES].find(caller, version),
+        app[CLIENT_DIRECTORY].usage(caller, policy, version),
     )
     tenant = caller.tenant
     return {
@@ -108,7 +112,8 @@ async def server_information(app: web.Application, caller: Caller, version: str 
         "storage_reserved": usage["storage_reserved"],
         "storage_quota": tenant.storage_quota,
         "damaged_installers": usage["damaged_installers"],
-        "clients": clients,
+        "clients": clients["clients"],
+        "clients_by_ring": clients["clients_by_ring"],
         "max_clients": tenant.max_clients,
         "settings": {
             "client_authentication": tenant.client_authentication,
@@ -124,6 +129,19 @@ async def server_information(app: web.Application, caller: Caller, version: str 
 async def _show_server_information(request: web.Request, caller: Caller, _: Target) -> web.StreamResponse:
     """Answer `server_information`."""
     return json_response(await server_information(request.app, caller, request[TENANT_VERSION]))
+
+
+async def find_clients_in_ring(app: web.Application, caller: Caller, version: str | None, query: str) -> Any:
+    """The response of `find_clients` to a query with a ring; client_registry finds a client's ring by the policy.
+
+    Raises UpstreamProblem or Unavailable.
+    """
+    policy = await app[POLICIES].find(caller, version)
+    headers, data = {"Content-Type": "application/json"}, orjson.dumps(policy.ring_settings)
+    async with app[SERVICES][CLIENTS].open(
+        caller, "POST", ["find_clients_in_ring"], query=query, headers=headers, data=data
+    ) as response:
+        return await json_of(response)
 
 
 async def _edit_settings(request: web.Request, caller: Caller, target: Target) -> web.StreamResponse:

@@ -292,8 +292,9 @@ async def test_client_registry_knows_clients_and_hidden_packages(registry: Regis
         here, there = (replace(caller, ip=ip).as_client(client_id) for ip in ("192.0.2.1", "192.0.2.9"))
         for asker, hidden in ((here, ["Both", "One"]), (there, ["Both", "One", "There"]), (caller, [])):
             assert await service.json(asker, "hidden_packages") == {"package_ids": hidden}
-        assert await service.json(caller, "client_usage") == {"clients": 1}
-        assert await service.json(other, "client_usage") == {"clients": 0}
+        rings, pilot = {"rings": ["pilot", "everyone"], "ring_rules": []}, {"pilot": 1, "everyone": 0}
+        assert await service.json(caller, "client_usage", rings) == {"clients": 1, "clients_by_ring": pilot}
+        assert await service.json(other, "client_usage") == {"clients": 0, "clients_by_ring": {}}
 
 
 @pytest.mark.parametrize("is_real", [False, True], ids=["stand-in", "real"])

@@ -246,8 +246,11 @@ class RegistryStandIn(StandIn):
         places = (caller.tenant_id, caller.client_id, caller.ip) if caller.kind is Kind.CLIENT else ()
         return {"package_ids": sorted({package_id for place in places for package_id in self.hidden.get(place, ())})}
 
-    def client_usage(self, caller: Caller, _: Any) -> object:
-        return {"clients": sum(tenant_id == caller.tenant_id for tenant_id, _ in self.clients)}
+    def client_usage(self, caller: Caller, body: Any) -> object:
+        rings = body.get("rings", ())
+        chosen = [ring for (tenant_id, _), (_, ring) in self.clients.items() if tenant_id == caller.tenant_id]
+        placed = Counter(ring if ring in rings else rings[-1] for ring in chosen) if rings else {}
+        return {"clients": len(chosen), "clients_by_ring": {ring: placed[ring] for ring in rings}}
 
 
 @dataclass

@@ -315,11 +315,11 @@ async def test_a_request_body_that_is_no_object_is_refused(registry: Registry, b
 
 async def test_clients_are_counted(registry: Registry) -> None:
     caller = make_caller()
-    assert (await registry.call(caller, "POST", "client_usage", json={})).body == {"clients": 0}
+    assert (await registry.call(caller, "POST", "client_usage", json={})).body["clients"] == 0
 
     await registry.add_client(caller)
 
-    assert (await registry.call(caller, "POST", "client_usage", json={})).body == {"clients": 1}
+    assert (await registry.call(caller, "POST", "client_usage", json={})).body["clients"] == 1
 
 
 async def test_writes_have_audit_targets_without_tokens(registry: Registry) -> None:
@@ -366,3 +366,53 @@ async def test_clients_are_found_by_state_and_last_call(
 
     assert sorted(client["client_name"] for client in answer.body["clients"]) == sorted(expected)
     assert answer.body["total"] == len(expected)
+
+
+RULES = {
+    "rings": ["pilot", "broad", "everyone"],
+    "ring_rules": [{"network": "192.0.2.0/24", "ring": "pilot"}, {"app_role": "Pilot", "ring": "pilot"}],
+}
+
+
+@each(
+    ("rules", "expected"),
+    [
+        (RULES, {"pilot": ["chosen", "network"], "broad": ["broad"], "everyone": ["new", "outside", "removed"]}),
+        (
+            {**RULES, "ring_rules": []},
+            {"pilot": ["chosen"], "broad": ["broad"], "everyone": ["network", "new", "outside", "removed"]},
+        ),
+    ],
+)
+async def test_clients_are_found_and_counted_by_the_ring_they_are_in(
+    registry: Registry, rules: dict[str, object], expected: dict[str, list[str]]
+) -> None:
+    caller = make_caller()
+    places = (
+        ("chosen", "pilot", ""),
+        ("network", "", "192.0.2.9"),
+        ("broad", "broad", "192.0.2.9"),
+        ("outside", "", "198.51.100.1"),
+        ("removed", "gone", "192.0.2.9"),
+        ("new", "", ""),
+    )
+    for name, ring, ip in places:
+        added = await registry.add_client(caller, name)
+        await registry.call(caller, "PATCH", "edit_client", added["client_id"], data={"ring": ring})
+        if ip:
+            await registry.identify(make_caller(caller.tenant, ip=ip), added["auth_token"])
+
+    usage = await registry.call(caller, "POST", "client_usage", json=rules)
+    found = {}
+    for ring in expected:
+        answer = await registry.call(caller, "POST", f"find_clients_in_ring?ring={ring}&limit=2", json=rules)
+        found[ring] = ([client["client_name"] for client in answer.body["clients"]], answer.body["total"])
+
+    assert usage.body == {"clients": 6, "clients_by_ring": {ring: len(names) for ring, names in expected.items()}}
+    assert found == {ring: (names[:2], len(names)) for ring, names in expected.items()}
+
+
+async def test_an_unknown_ring_has_no_clients_to_find(registry: Registry) -> None:
+    answer = await registry.call(make_caller(), "POST", "find_clients_in_ring?ring=gone", json=RULES)
+
+    assert (answer.status, answer.body["reason"]) == (400, "no_such_ring")
