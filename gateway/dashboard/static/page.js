@@ -319,8 +319,19 @@ const PARTS = {
   "[data-issues], [data-deletes], [data-select]": "clients.js",
 };
 
-const loadParts = () => {
-  for (const [elements, script] of Object.entries(PARTS)) if (document.querySelector(elements)) import(`./${script}`);
+const loaded = new Set();
+
+// The content waits for its scripts: what is clicked or typed before would have no effect.
+const loadParts = async () => {
+  const missing = Object.entries(PARTS).filter(([elements, script]) => !loaded.has(script) && document.querySelector(elements));
+  if (!missing.length) return;
+  const main = document.querySelector("main");
+  main.inert = true;
+  try {
+    await Promise.all(missing.map(([, script]) => import(`./${script}`).then(() => loaded.add(script))));
+  } finally {
+    main.inert = false;
+  }
 };
 
 document.addEventListener("htmx:load", loadParts);

@@ -31,4 +31,3 @@ document.addEventListener("input", ({ target }) => {
 });
 
 document.addEventListener("focusin", ({ target }) => target.matches("[data-suggest]") && suggest(target));
-if (document.activeElement.matches("[data-suggest]")) suggest(document.activeElement); // It was entered before this script was there.

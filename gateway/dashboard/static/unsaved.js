@@ -15,8 +15,6 @@ const record = (element) => {
 };
 
 document.addEventListener("input", ({ target }) => record(target));
-const { activeElement } = document;
-if (activeElement.defaultValue !== activeElement.value) record(activeElement); // Somebody typed before this script was there.
 document.addEventListener("click", ({ target }) => target.closest(ROWS) && record(target), true); // before the row is removed
 
 for (const name of ["operation", "reset"]) document.addEventListener(name, ({ target }) => changed.delete(target.closest("form")), true);

@@ -34,8 +34,9 @@ class Visitor:
     api: Api
 
     async def go(self, path: str = "") -> None:
-        """Load a page by its address after `/dashboard`."""
+        """Load a page by its address after `/dashboard`, with its scripts."""
         await self.page.goto(f"{self.api.base_url}/dashboard{path}")
+        await self.page.wait_for_selector("main:not([inert])")
 
     async def confirm(self, typed: str, button: str = "Delete") -> None:
         """Confirm an action, and an irreversible one by typing its text."""
