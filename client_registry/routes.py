@@ -28,8 +28,7 @@ from common.http.bodies import FORM_LIMIT, read_body, read_json
 from common.http.forms import MAX_INTEGER, Form, query_form, read_form
 from common.http.middleware import audit, caller_of, json_response
 from common.redis import TenantVersions
-from common.rings import RingRules
-from common.tenants import RING_LIMIT, parse_network
+from common.tenants import RING_LIMIT, RingRules, parse_network
 
 SETTINGS = web.AppKey("settings", RegistrySettings)
 CLIENTS = web.AppKey("clients", Clients)

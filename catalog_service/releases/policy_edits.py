@@ -11,8 +11,7 @@ from catalog_service.releases.gates import MAX_RINGS, Gates, Policy, RingRule, p
 from common.auth.roles import parse_patterns
 from common.errors import InvalidField
 from common.http.forms import Form, clean
-from common.rings import unknown_ring
-from common.tenants import DEFAULT_RING, RING_LIMIT, parse_network
+from common.tenants import DEFAULT_RING, RING_LIMIT, parse_network, unknown_ring
 
 NAMES = ("rings", "ring_rules", "gates", "retention")
 JSON_LIMIT = 16_000  # characters of ring rules, gates or retention rules

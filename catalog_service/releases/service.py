@@ -33,10 +33,9 @@ from common.concurrency.background import with_each
 from common.errors import Problem
 from common.mongo import MongoError
 from common.redis import RedisError
-from common.rings import unknown_ring
 from common.service_client.client import ServiceClient
 from common.telemetry import log
-from common.tenants import ALL_TENANTS, Tenant
+from common.tenants import ALL_TENANTS, Tenant, unknown_ring
 
 LAPSED = {"expired", "untrusted"}  # A signature that was valid becomes so with another trust store.
 ATTEMPTS = 10  # to change a version; each lost attempt is another change

@@ -16,8 +16,7 @@ from catalog_service.model.releases import (
 )
 from catalog_service.releases.gates import Facts, Policy, evaluate, gates_of
 from common.errors import Conflict, Forbidden
-from common.rings import unknown_ring
-from common.tenants import ALL_RINGS
+from common.tenants import ALL_RINGS, unknown_ring
 
 FIRST_CHECK, LAST_CHECK = timedelta(seconds=1), timedelta(minutes=1)  # pauses between two questions about a file
 POSTPONED = timedelta(seconds=5)

@@ -29,7 +29,7 @@ from client_registry.clients.store import (
 from common.auth.internal_tokens import Caller, Deployment
 from common.auth.signing import Keys
 from common.errors import InvalidField
-from common.rings import RingRules, unknown_ring
+from common.tenants import RingRules, unknown_ring
 
 HINT_LENGTH = 4
 

@@ -20,9 +20,8 @@ from common.auth.sessions import Session
 from common.auth.signing import USER_PREFIX, ApiToken
 from common.caching import FifoCache, ResponseCache
 from common.errors import Forbidden, NotAuthenticated, NotFound, UpstreamProblem
-from common.rings import RingRules
 from common.service_client.client import ServiceClient, raise_problem
-from common.tenants import Address, EntraApp, Tenant, contains, is_tenant_id
+from common.tenants import Address, EntraApp, RingRules, Tenant, contains, is_tenant_id
 
 # In seconds. The first two are the longest delay of a change whose new version did not reach Redis.
 MAX_AGE = 30.0

@@ -91,3 +91,15 @@ def with_token(api: Api, created: Answer) -> Api:
     """The same tenant with a new token."""
     assert created.status in {200, 201}, created.body
     return replace(api, headers={"Authorization": f"Bearer {created.body['token']}"})
+
+
+async def test_the_clients_of_each_ring_are_counted_and_found(tenant: Api) -> None:
+    await set_policy(tenant, "pilot,everyone")
+    for name, ring in (("pc-1", "pilot"), ("pc-2", "")):
+        client = (await tenant.call("POST", "add_client", data={"client_name": name})).body
+        await tenant.call("PATCH", "edit_client", client["client_id"], data={"ring": ring})
+
+    numbers = (await tenant.call("GET", "server_information")).body["clients_by_ring"]
+    found = (await tenant.call("GET", "find_clients", params={"ring": "pilot"})).body
+
+    assert (numbers, [client["client_name"] for client in found["clients"]]) == ({"pilot": 1, "everyone": 1}, ["pc-1"])

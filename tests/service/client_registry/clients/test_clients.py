@@ -405,7 +405,9 @@ async def test_clients_are_found_and_counted_by_the_ring_they_are_in(
     usage = await registry.call(caller, "POST", "client_usage", json=rules)
     found = {}
     for ring in expected:
-        answer = await registry.call(caller, "POST", f"find_clients_in_ring?ring={ring}&limit=2", json=rules)
+        answer = await registry.call(
+            caller, "POST", "find_clients_in_ring", params={"ring": ring, "limit": "2"}, json=rules
+        )
         found[ring] = ([client["client_name"] for client in answer.body["clients"]], answer.body["total"])
 
     assert usage.body == {"clients": 6, "clients_by_ring": {ring: len(names) for ring, names in expected.items()}}
@@ -413,6 +415,6 @@ async def test_clients_are_found_and_counted_by_the_ring_they_are_in(
 
 
 async def test_an_unknown_ring_has_no_clients_to_find(registry: Registry) -> None:
-    answer = await registry.call(make_caller(), "POST", "find_clients_in_ring?ring=gone", json=RULES)
+    answer = await registry.call(make_caller(), "POST", "find_clients_in_ring", params={"ring": "gone"}, json=RULES)
 
-    assert (answer.status, answer.body["reason"]) == (400, "no_such_ring")
+    assert (answer.status, answer.body["params"]["reason"]) == (400, "no_such_ring")

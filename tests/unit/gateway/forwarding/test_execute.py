@@ -49,6 +49,7 @@ async def test_the_state_of_the_tenant_is_shown(app: web.Application) -> None:
         "storage_quota": 1000,
         "damaged_installers": 1,
         "clients": 1,
+        "clients_by_ring": {"pilot": 0, "everyone": 1},
         "max_clients": None,
         "settings": {
             "client_authentication": False,
