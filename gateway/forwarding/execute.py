@@ -64,7 +64,7 @@ async def _execute(request: web.Request, caller: Caller, target: Target) -> web.
         return await OWN_OPERATIONS[operation.name](request, caller, target)
     if operation.name == "find_clients" and request.query.get("ring"):
         return json_response(
-            await find_clients_in_ring(request.app, caller, request[TENANT_VERSION], request.query_string)
+            await find_clients_in_ring(request.app, caller, request[TENANT_VERSION], request.rel_url.raw_query_string)
         )
     if operation.checked_by:
         return await _check_names(request, caller, target)
