@@ -11,7 +11,7 @@ from auth_service.audit.service import Audit
 from auth_service.audit.store import AuditSigner, MongoAuditStore
 from auth_service.oidc.client import ProviderClient
 from auth_service.oidc.entra import EntraTokens
-from auth_service.oidc.service import OidcSignIn
+from auth_service.oidc.service import OidcSignIn, Providers
 from auth_service.oidc.store import MongoProviderStore, RedisSignIns
 from auth_service.routes import (
     AUDIT_LOG,
@@ -19,6 +19,7 @@ from auth_service.routes import (
     LOGIN,
     LOGIN_METRICS,
     OIDC,
+    PROVIDERS,
     SETTINGS,
     TENANTS,
     TOKENS,
@@ -67,8 +68,11 @@ async def connect(app: web.Application) -> AsyncIterator[None]:
         app[USERS] = Users(MongoUserStore(database), passwords, sessions, throttle, versions)
         app[AUDIT_LOG] = Audit(MongoAuditStore(database), AuditSigner(settings.audit_key.get_secret_value()))
         app[LOGIN] = Login(app[USERS], passwords, throttle, sessions, app[AUDIT_LOG])
-        providers, sign_ins = MongoProviderStore(database), RedisSignIns(redis, settings.session_lifetime)
-        app[OIDC] = OidcSignIn(providers, sign_ins, ProviderClient(), app[USERS], app[LOGIN], sessions, throttle)
+        networks = settings.company_login_networks if settings.company_login_by_tenants else None
+        providers, sign_ins = MongoProviderStore(database, networks), RedisSignIns(redis, settings.session_lifetime)
+        client = ProviderClient()
+        app[OIDC] = OidcSignIn(providers, sign_ins, client, app[USERS], app[LOGIN], sessions, throttle)
+        app[PROVIDERS] = Providers(providers, client, app[USERS])
         app[TENANTS] = Tenants(MongoTenantStore(database), versions)
         app[ENTRA] = EntraTokens(app[TENANTS], settings.entra_authority)
         app[TOKENS] = Tokens(database, versions)

@@ -1,6 +1,7 @@
 """Parses the forms and queries of auth_service."""
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from datetime import UTC, datetime
 from enum import StrEnum
 from typing import Any
@@ -9,6 +10,7 @@ import orjson
 from aiohttp import web
 
 from auth_service.audit.store import AuditEntry, Outcome, Selection
+from auth_service.oidc.model import Provider
 from auth_service.users.store import PASSWORD_LIMIT, USERNAME_LIMIT
 from auth_service.users.token_store import DEFAULT_DAYS, MAX_DAYS, NAME_LIMIT, TokenGrant
 from common.auth.roles import EVERY_PACKAGE, MOST_PATTERNS, PATTERN_LIMIT, Role, parse_patterns, parse_roles
@@ -24,6 +26,19 @@ ROLE_LIMIT = 64  # characters
 ROLES_LIMIT = 2 * len(Role)  # values, with empty ones
 AGREEMENTS_LIMIT = 16_000  # characters of all of them
 AGREEMENT_LIMITS = {"label": 100, "text": 10_000, "url": 2048}  # characters
+
+
+DEFAULT_LOGIN_NAME = "Company login"
+PEM_LIMIT = 16_000  # characters
+MAP_LIMIT = 16_000  # characters
+RECEIVERS = ("issuer", "client_id", "ca_certificate")  # These say who gets the secret.
+
+
+class DefaultRole(StrEnum):
+    """The role of a user without a mapped value."""
+
+    NONE = "none"
+    VIEWER = Role.VIEWER
 
 
 class Format(StrEnum):
@@ -60,6 +75,40 @@ def token_grant(form: Form) -> tuple[TokenGrant, int]:
 def networks(form: Form, name: str) -> tuple[str, ...]:
     """Addresses, networks and ranges in their canonical spelling. Raises InvalidField."""
     return tuple(parse_network(name, text) for text in form.texts(name, limit=128, most=1000))
+
+
+def provider(form: Form, before: Provider) -> Provider:
+    """The provider of an administrator's form. An absent field or secret is as before. Raises InvalidField."""
+    parsers: Mapping[str, Callable[[str], object]] = {
+        "issuer": lambda name: form.text(name, limit=2048),
+        "client_id": lambda name: form.text(name, limit=256),
+        "roles_claim": lambda name: form.text(name, limit=128),
+        "role_map": lambda name: role_map(form.get(name) or ""),
+        "default_role": lambda name: Role.VIEWER if form.choice(name, DefaultRole) is DefaultRole.VIEWER else None,
+        "ca_certificate": lambda name: form.text(name, limit=PEM_LIMIT, required=False, lines=True).strip(),
+    }
+    changes: dict[str, Any] = {name: parse(name) for name, parse in parsers.items() if name in form.fields}
+    secret = form.text("client_secret", limit=1024, required=False)
+    # The stored secret is sent to the stored provider only: nobody learns it by naming another one.
+    if not secret and any(changes.get(name, now := getattr(before, name)) != now for name in RECEIVERS):
+        raise InvalidField("client_secret", "is required with another provider", reason="secret_required")
+    return replace(before, **changes, client_secret=secret or before.client_secret)
+
+
+def role_map(text: str) -> tuple[tuple[str, Role], ...]:
+    """Pairs of a value of a claim and its role, from a JSON list of objects. Raises InvalidField."""
+    field = "role_map"
+    try:
+        rows = orjson.loads(clean(field, text, limit=MAP_LIMIT).strip() or "[]")
+        pairs = [(str(row["value"]), str(row["role"])) for row in rows]
+    except (orjson.JSONDecodeError, KeyError, TypeError):
+        raise InvalidField(field, "must be a JSON list of objects with value and role", reason="not_a_map") from None
+    return tuple((clean(field, value, limit=256), parse_roles([role])[0]) for value, role in pairs)
+
+
+def login_name(form: Form, before: str) -> str:
+    """The name of the company login. Raises InvalidField."""
+    return form.text("name", limit=64, required=False) or before or DEFAULT_LOGIN_NAME
 
 
 async def provider_answer(request: web.Request) -> tuple[dict[str, str], str]:

@@ -1,5 +1,7 @@
 """The operations of auth_service, and the bodies of their responses."""
 
+import hashlib
+import secrets
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -10,12 +12,13 @@ from auth_service import forms
 from auth_service.audit.service import Audit
 from auth_service.audit.store import ChainedEntry
 from auth_service.oidc.entra import EntraTokens
-from auth_service.oidc.service import OidcSignIn
+from auth_service.oidc.model import Provider, ProviderChanged
+from auth_service.oidc.service import CALLBACK, OidcSignIn, Providers, shown
 from auth_service.settings import AuthSettings
 from auth_service.tenants.service import Tenants, check_networks, to_audit_text
 from auth_service.users.login import Login, LoginMetrics
 from auth_service.users.service import Users
-from auth_service.users.store import PASSWORD_LIMIT, User
+from auth_service.users.store import PASSWORD_LIMIT, OwnPassword, User, UserNotFound
 from auth_service.users.token_store import MAX_OVERLAP, Token, TokenNotFound, Tokens
 from common.auth.roles import ADMINISTRATOR
 from common.http.bodies import read_json
@@ -29,20 +32,31 @@ LOGIN = web.AppKey("login", Login)
 LOGIN_METRICS = web.AppKey("login_metrics", LoginMetrics)
 ENTRA = web.AppKey("entra", EntraTokens)
 OIDC = web.AppKey("oidc", OidcSignIn)
+PROVIDERS = web.AppKey("providers", Providers)
 TENANTS = web.AppKey("tenants", Tenants)
 TOKENS = web.AppKey("tokens", Tokens)
 USERS = web.AppKey("users", Users)
 AUDIT_LOG = web.AppKey("audit_log", Audit)
+TEMPORARY_PASSWORD = 15  # random bytes
 BLOCK = 64 << 10  # bytes of an export that are sent at once
 LOGOUT_TOKEN_LIMIT = 16_000  # characters
+REGISTERED = {  # at the provider
+    "redirect_uri": CALLBACK,
+    "post_logout_redirect_uri": "sign_in",
+    "backchannel_logout_uri": "sign_in/oidc/backchannel_logout",
+}
 routes = web.RouteTableDef()
 
 
 @routes.post("/{tenant_id}/login")
 async def login(request: web.Request) -> web.Response:
-    username, password = forms.credentials(await read_form(request))
+    form = await read_form(request)
+    username, password = forms.credentials(form)
+    replacement = form.text("new_password", limit=PASSWORD_LIMIT, required=False)
     with request.app[LOGIN_METRICS].count():
-        token = await request.app[LOGIN].login(caller_of(request), username, password, request_id=request_id())
+        token = await request.app[LOGIN].login(
+            caller_of(request), username, password, replacement, request_id=request_id()
+        )
     return json_response({"message": token})
 
 
@@ -84,6 +98,17 @@ async def delete_user(request: web.Request) -> web.Response:
     audit(request, username=username)
     await request.app[USERS].delete(caller_of(request).tenant_id, username)
     return json_response({"Message": "User was deleted successfully!"})
+
+
+@routes.post("/{tenant_id}/reset_password/{username:[^/]+}")
+async def reset_password(request: web.Request) -> web.Response:
+    username, caller = request.match_info["username"], caller_of(request)
+    audit(request, username=username)
+    if username == caller.username:
+        raise OwnPassword
+    password = secrets.token_urlsafe(TEMPORARY_PASSWORD)
+    await request.app[USERS].reset_password(caller.tenant_id, username, password, must_change=True)
+    return json_response({"Message": "Password was reset successfully!", "password": password})
 
 
 @routes.post("/{tenant_id}/change_password")
@@ -178,6 +203,59 @@ async def identify_entra_user(request: web.Request) -> web.Response:
     return json_response(await request.app[ENTRA].identify(caller_of(request).tenant_id, token, rules))
 
 
+@routes.get("/{tenant_id}/get_company_login")
+async def get_company_login(request: web.Request) -> web.Response:
+    caller, providers = caller_of(request), request.app[PROVIDERS]
+    provider = await providers.store.find(caller.tenant_id)
+    name = (await request.app[TENANTS].find(caller.tenant_id)).login_name
+    is_editable = providers.store.tenant_networks is not None and (provider is None or provider.by_tenant)
+    body = company_login_body(provider or Provider(caller.tenant_id, "", "", ""), name)
+    addresses = {use: f"{caller.base_url}/{path}" for use, path in REGISTERED.items()}
+    return json_response({**body, "editable": is_editable, "revision": _revision(body), **addresses})
+
+
+@routes.patch("/{tenant_id}/edit_company_login")
+async def edit_company_login(request: web.Request) -> web.Response:
+    before, provider, name = await _company_login(request)
+    await request.app[PROVIDERS].check(provider, f"{caller_of(request).base_url}/{CALLBACK}")
+    await request.app[PROVIDERS].edit(before, provider, name)
+    return json_response({"Message": "Company login was updated successfully!"})
+
+
+@routes.post("/{tenant_id}/test_company_login")
+async def test_company_login(request: web.Request) -> web.Response:
+    _, provider, _ = await _company_login(request)
+    await request.app[PROVIDERS].check(provider, f"{caller_of(request).base_url}/{CALLBACK}")
+    return json_response({"Message": "The provider answers, and did not refuse the secret."})
+
+
+@routes.delete("/{tenant_id}/delete_company_login")
+async def delete_company_login(request: web.Request) -> web.Response:
+    provider = await request.app[PROVIDERS].find_editable(caller_of(request).tenant_id)
+    audit(request, issuer=provider.issuer)
+    await request.app[PROVIDERS].remove(provider.tenant_id)
+    return json_response({"Message": "Company login was deleted successfully!"})
+
+
+async def _company_login(request: web.Request) -> tuple[Provider, Provider, str]:
+    """The provider before, the one of the form, and its name. Raises SetByOperator, ProviderChanged or InvalidField."""
+    tenant_id, form = caller_of(request).tenant_id, await read_form(request)
+    before = await request.app[PROVIDERS].find_editable(tenant_id)
+    name_before = (await request.app[TENANTS].find(tenant_id)).login_name
+    audit(request, issuer=before.issuer)
+    revision = _revision(company_login_body(before, name_before))
+    if request.if_match is not None and not {"*", revision} & {tag.value for tag in request.if_match}:
+        raise ProviderChanged
+    provider = forms.provider(form, before)
+    name = forms.login_name(form, name_before)
+    old, new = shown(before, name_before), shown(provider, name)
+    changes = {field: (old[field], value) for field, value in new.items() if old[field] != value}
+    if provider.client_secret != before.client_secret:
+        changes["client_secret"] = ("", "changed")
+    audit(request, changes, issuer=provider.issuer)
+    return before, provider, name
+
+
 @routes.post("/{tenant_id}/begin_sign_in")
 async def begin_sign_in(request: web.Request) -> web.Response:
     """Internal: where the browser signs in with the identity provider, and its cookie, for the gateway."""
@@ -222,6 +300,16 @@ async def find_roles(request: web.Request) -> web.Response:
     return json_response({"roles": user.roles if user else []})
 
 
+@routes.post("/{tenant_id}/find_own_user")
+async def find_own_user(request: web.Request) -> web.Response:
+    """Internal: the caller's user as `get_users` lists it, for the gateway's page of the account."""
+    caller = caller_of(request)
+    user = await request.app[USERS].find(caller.tenant_id, caller.username)
+    if user is None:
+        raise UserNotFound(username=caller.username)
+    return json_response(user_body(user))
+
+
 @routes.post("/{tenant_id}/record_audit")
 async def record_audit(request: web.Request) -> web.Response:
     """Internal: an administrator's write in another service, reported by the gateway."""
@@ -230,10 +318,31 @@ async def record_audit(request: web.Request) -> web.Response:
 
 
 def user_body(user: User) -> dict[str, Any]:
-    shown = {"username": user.username, "created_at": user.created_at, "role": user.roles}
+    times = {"created_at": user.created_at, "last_sign_in": user.last_sign_in}
+    shown = {"username": user.username, **times, "role": user.roles}
     if not user.issuer:
-        return {**shown, "login": "password", "break_glass": user.is_break_glass}
+        login = {"login": "password", "must_change_password": user.must_change_password}
+        return {**shown, **login, "break_glass": user.is_break_glass}
     return {**shown, "login": "company", "name": user.name, "email": user.email}
+
+
+def company_login_body(provider: Provider, name: str) -> dict[str, Any]:
+    set_by = "nobody" if not provider.issuer else "administrator" if provider.by_tenant else "operator"
+    return {
+        "set_by": set_by,
+        "name": name or forms.DEFAULT_LOGIN_NAME,
+        "issuer": provider.issuer,
+        "client_id": provider.client_id,
+        "has_secret": provider.client_secret != "",
+        "roles_claim": provider.roles_claim,
+        "role_map": [{"value": value, "role": role} for value, role in provider.role_map],
+        "default_role": provider.default_role or "none",
+        "ca_certificate": provider.ca_certificate,
+    }
+
+
+def _revision(body: dict[str, Any]) -> str:
+    return hashlib.sha256(orjson.dumps(body)).hexdigest()[:32]
 
 
 def token_body(token: Token) -> dict[str, Any]:

@@ -37,26 +37,11 @@ BLACKLIST = web.AppKey("blacklist", MongoBlacklistStore)
 RELEASES = web.AppKey("releases", Releases)
 TENANT_VERSIONS = web.AppKey("tenant_versions", TenantVersions)
 TOKEN_LIMIT = 4096
+State = StrEnum("State", ["ENABLED", "DISABLED"])
+Seen = StrEnum("Seen", ["DAY", "WEEK", "MONTH", "SILENT", "NEVER"])  # SILENT: not in the last month
 AUDITED_NAMES = 50  # of the clients of a file
 PAGE, PAGE_LIMIT = 50, 100  # clients
 routes = web.RouteTableDef()
-
-
-class State(StrEnum):
-    """The states of clients."""
-
-    ENABLED = "enabled"
-    DISABLED = "disabled"
-
-
-class Seen(StrEnum):
-    """The time of a client's last call: in the last day, 7 or 30 days, before them, or there is none."""
-
-    DAY = "day"
-    WEEK = "week"
-    MONTH = "month"
-    SILENT = "silent"
-    NEVER = "never"
 
 
 def invalidates_caches(handler: Handler) -> Handler:

@@ -190,7 +190,12 @@ OPERATIONS: tuple[Operation, ...] = (
     _read_users("GET", "get_users", AUTH),
     _write_users("POST", "add_user", AUTH, timeout=15.0),
     _write_users("PATCH", "edit_user/{username}", AUTH),
+    _write_users("POST", "reset_password/{username}", AUTH, timeout=15.0),
     _write_users("DELETE", "delete_user/{username}", AUTH),
+    _read_users("GET", "get_company_login", AUTH),
+    _write_users("PATCH", "edit_company_login", AUTH, timeout=25.0),  # The provider has 5 seconds for each answer.
+    _write_users("POST", "test_company_login", AUTH, timeout=25.0),
+    _write_users("DELETE", "delete_company_login", AUTH),
     _open("POST", "change_password", AUTH, access=Access.SESSION, audited=True, timeout=15.0),
     _read_tokens("GET", "get_tokens", AUTH),
     _write_tokens("POST", "add_token", AUTH),

@@ -27,6 +27,7 @@ from auth_service.oidc.model import (
     Provider,
     ProviderUnavailable,
     RefusedByProvider,
+    SecretRefused,
     TokenRefused,
 )
 from common.caching import FifoCache
@@ -45,6 +46,8 @@ MAX_AGE = 3600.0  # seconds of metadata and keys
 REFRESH_PAUSE = 60.0  # seconds between two reads because of an unknown `kid`, or of old keys
 MAX_PROVIDERS = 10_000
 _ADDRESS = re.compile(r"https://[!-~]{1,2000}")
+UNKNOWN_CODE = "pkgrepo-checks-this-provider-and-its-own-client-secret"  # as long as the shortest `code_verifier`
+SECRET_ERRORS = {"invalid_client", "unauthorized_client"}
 HEADERS = {"Accept": "application/json", "Accept-Encoding": "identity"}  # A compressed answer could be a bomb.
 
 
@@ -74,10 +77,15 @@ async def _request(provider: Provider, method: str, url: str, **request: Any) ->
             body = await _read(response)
             status = response.status
     except AddressForbidden:
-        problem = "its address is private, and --allow-network does not contain it"
+        problem = "its address is private, and the operator of this server has not allowed its network"
         raise ProviderUnavailable(problem=problem, reason="provider_private") from None
     except TimeoutError:
         raise ProviderUnavailable(problem="it did not answer within 5 seconds", reason="provider_timeout") from None
+    except aiohttp.ClientConnectorDNSError:
+        raise ProviderUnavailable(problem="its name is unknown", reason="provider_name") from None
+    except (aiohttp.ClientSSLError, ssl.SSLError) as error:
+        problem = f"its certificate is not trusted, or it does not speak TLS ({type(error).__name__})"
+        raise ProviderUnavailable(problem=problem, reason="provider_certificate") from None
     except (aiohttp.ClientError, OSError, ValueError) as error:
         problem = f"the connection to it failed ({type(error).__name__})"
         raise ProviderUnavailable(problem=problem, reason="provider_connection") from None
@@ -231,9 +239,17 @@ async def _read_keys(provider: Provider, url: str) -> Mapping[str, Mapping[str, 
 class ProviderClient:
     """Talks to the identity providers of tenants. Every method raises ProviderUnavailable or Overloaded."""
 
-    def __init__(self) -> None:
+    def __init__(self, limits: WeakValueDictionary[str, ConcurrencyLimit] | None = None) -> None:
         self._keys = PublishedKeys(_check_metadata)
-        self._limits: WeakValueDictionary[str, ConcurrencyLimit] = WeakValueDictionary()
+        self._limits = WeakValueDictionary[str, ConcurrencyLimit]() if limits is None else limits
+
+    async def check(self, provider: Provider, redirect_uri: str) -> None:
+        """Read anew what a provider publishes, and send it a code that it does not know. Raises SecretRefused."""
+        try:
+            await ProviderClient(self._limits).exchange(provider, UNKNOWN_CODE, UNKNOWN_CODE, redirect_uri)
+        except RefusedByProvider as refused:  # It has to. The reason says whether it knows the secret.
+            if (error := refused.params["error"]) in SECRET_ERRORS:
+                raise SecretRefused(error) from None
 
     async def metadata(self, provider: Provider) -> Metadata:
         return (await self._published(provider)).metadata
@@ -300,7 +316,7 @@ class ProviderClient:
 
 def _check_metadata(provider: Provider, metadata: Metadata) -> None:
     if metadata.issuer != provider.issuer:
-        raise ProviderUnavailable(problem="it names another issuer than the operator set", reason="provider_issuer")
+        raise ProviderUnavailable(problem="it names another issuer than this one", reason="provider_issuer")
     names = ("authorization_endpoint", "token_endpoint", "jwks_uri")
     if not all(getattr(metadata, name) for name in names):
         raise bad_answer(f"it does not publish {', '.join(names)} with https://")

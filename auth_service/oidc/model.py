@@ -3,16 +3,17 @@
 from dataclasses import dataclass
 
 from common.auth.roles import Role
-from common.errors import Conflict, Forbidden, InvalidRequest, NotFound, Unavailable
+from common.errors import Conflict, Forbidden, InvalidField, InvalidRequest, NotFound, Problem, Unavailable
 
 
 @dataclass(frozen=True)
 class Provider:
-    """The identity provider of a tenant, as the operator set it.
+    """The identity provider of a tenant, as the operator or an administrator of the tenant set it.
 
     `role_map` has pairs of a value of the claim `roles_claim` and its role. `default_role` is the role of users without
     such a value; None refuses them. The provider's address may be in `allowed_networks` if it is not public.
-    `ca_certificate` is PEM text; "" trusts the authorities of the system.
+    `ca_certificate` is PEM text; "" trusts the authorities of the system. `by_tenant`: an administrator of the tenant
+    set it, so the operator's settings say which private networks it may be in.
     """
 
     tenant_id: str
@@ -24,6 +25,7 @@ class Provider:
     default_role: Role | None = None
     allowed_networks: tuple[str, ...] = ()
     ca_certificate: str = ""
+    by_tenant: bool = False
 
 
 @dataclass(frozen=True)
@@ -61,6 +63,25 @@ class NoProvider(NotFound):
 class NoBreakGlass(Conflict):
     code = "no_break_glass"
     text = "Without passwords, the tenant needs an administrator with --break-glass."
+
+
+class SetByOperator(Forbidden):
+    code = "company_login_of_operator"
+    text = "Only the operator of this server changes the company login of this tenant."
+
+
+class ProviderChanged(Problem):
+    """`If-Match` names an earlier state."""
+
+    status = 412
+    code = "company_login_changed"
+    text = "Somebody else changed the company login meanwhile. Load it again."
+
+
+class SecretRefused(InvalidField):
+    def __init__(self, error: str) -> None:
+        message = f"the provider refuses the client id with this secret ({error})"
+        super().__init__("client_secret", message, reason="secret_refused", error=error)
 
 
 class ProviderUnavailable(Unavailable):

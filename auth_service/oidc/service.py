@@ -20,8 +20,10 @@ from auth_service.oidc.model import (
     NoProvider,
     PendingSignIn,
     Provider,
+    ProviderChanged,
     RefusedByProvider,
     RoleMissing,
+    SetByOperator,
     SignInExpired,
     TokenRefused,
     TooManyGroups,
@@ -243,19 +245,35 @@ MANY_ORGANISATIONS = {"common", "organizations", "consumers", "9188040d-6c67-4c5
 
 
 def check_provider(provider: Provider) -> None:
-    """Raise InvalidField for an option of the operator that no provider can have."""
+    """Raise InvalidField for a value that no provider can have."""
     issuer = urlsplit(provider.issuer)
     if issuer.scheme != "https" or not issuer.hostname or issuer.query or issuer.fragment or issuer.username:
-        raise InvalidField("--issuer", "must be an address such as https://login.example.com/realms/acme")
+        raise InvalidField(
+            "issuer", "must be an address such as https://login.example.com/realms/acme", reason="not_an_issuer"
+        )
     if issuer.hostname == ENTRA and issuer.path.casefold().strip("/").split("/")[0] in MANY_ORGANISATIONS:
         text = f"lets every organisation sign in; use https://{ENTRA}/<tenant id>/v2.0"
-        raise InvalidField("--issuer", text)
+        raise InvalidField("issuer", text, reason="everybodys_issuer")
     if not provider.client_id or not provider.client_secret:
-        raise InvalidField("--client-secret-file", "must have a secret, and --client-id an id")
+        raise InvalidField("client_secret", "must have a secret, and the client id a value", reason="no_registration")
     try:
         trusted(provider.ca_certificate)
     except (ssl.SSLError, ValueError):
-        raise InvalidField("--ca-file", "must have certificates in PEM") from None
+        raise InvalidField("ca_certificate", "must have certificates in PEM", reason="not_pem") from None
+
+
+def shown(provider: Provider, name: str) -> dict[str, str]:
+    """A provider without its secret, by the names of the operator's options."""
+    return {
+        "issuer": provider.issuer,
+        "client_id": provider.client_id,
+        "name": name,
+        "roles_claim": provider.roles_claim,
+        "map": ", ".join(f"{value}={role}" for value, role in provider.role_map),
+        "default_role": provider.default_role or "none",
+        "allow_network": ", ".join(provider.allowed_networks),
+        "ca_file": "set" if provider.ca_certificate else "",
+    }
 
 
 @dataclass(frozen=True)
@@ -285,6 +303,31 @@ class Providers:
             raise NoBreakGlass from None
         await self.store.put(provider)
         await self.users.end_other_sessions(provider.tenant_id, provider.issuer, with_passwords=with_passwords)
+
+    async def find_editable(self, tenant_id: str) -> Provider:
+        """The provider that administrators of the tenant change; without one, a provider without an issuer.
+
+        Raises SetByOperator.
+        """
+        networks, provider = self.store.tenant_networks, await self.store.find(tenant_id)
+        if networks is None or (provider and not provider.by_tenant):
+            raise SetByOperator
+        return provider or Provider(tenant_id, "", "", "", allowed_networks=networks, by_tenant=True)
+
+    async def check(self, provider: Provider, redirect_uri: str) -> None:
+        """Raise InvalidField, SecretRefused or ProviderUnavailable if nobody could sign in with the provider."""
+        check_provider(provider)
+        await self.client.check(provider, redirect_uri)
+
+    async def edit(self, before: Provider, provider: Provider, login_name: str) -> None:
+        """Set a checked provider of the tenant's administrators in place of `before`. Everybody may use passwords.
+
+        Raises ProviderChanged.
+        """
+        if not await self.store.put_instead(before, provider):
+            raise ProviderChanged
+        await self.users.set_login(provider.tenant_id, login_name, with_passwords=True)
+        await self.users.end_other_sessions(provider.tenant_id, provider.issuer, with_passwords=True)
 
     async def remove(self, tenant_id: str) -> None:
         """Remove the provider, and end the sessions of its users. Passwords are allowed again. Raises NoProvider."""

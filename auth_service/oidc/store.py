@@ -1,12 +1,13 @@
 """Identity providers in MongoDB; sign-ins and sessions of providers in Redis."""
 
 import time
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from hashlib import sha256
 from typing import Any
 
 import orjson
 from pymongo import IndexModel
+from pymongo.errors import DuplicateKeyError
 
 from auth_service.oidc.model import PendingSignIn, Provider
 from common.auth.roles import Role
@@ -17,6 +18,7 @@ from common.redis import Redis
 PROVIDER_INDEXES: Indexes = {"providers": [IndexModel(["tenant_id"], unique=True)]}
 PENDING_LIFETIME = 600  # seconds that a user may take at the provider
 LOGOUT_TOKEN_LIFETIME = 900  # seconds that a used logout token is remembered; no token is accepted for as long
+NOT_COMPARED = {"client_secret", "allowed_networks"}  # by a change that names what it replaces
 ENDED = "ended"  # beside the sessions of a provider's session that was logged out
 
 # KEYS: a sign-in. Two callbacks at once must not both get it.
@@ -30,8 +32,10 @@ return text
 class MongoProviderStore:
     """One document per tenant with an identity provider. The secret is needed to sign in, so it is not hashed."""
 
-    def __init__(self, database: MongoDatabase) -> None:
+    def __init__(self, database: MongoDatabase, tenant_networks: tuple[str, ...] | None = ()) -> None:
+        """`tenant_networks`: private networks that providers of administrators may be in; None: those do not count."""
         self._providers = database["providers"]
+        self.tenant_networks = tenant_networks
 
     async def find(self, tenant_id: str) -> Provider | None:
         document = await self._providers.find_one({"tenant_id": tenant_id}, {"_id": False})
@@ -43,11 +47,28 @@ class MongoProviderStore:
             "default_role": Role(default) if default else None,
             "allowed_networks": tuple(document["allowed_networks"]),
         }
-        return Provider(**{**document, **parsed})
+        provider = Provider(**{**document, **parsed})
+        if not provider.by_tenant:
+            return provider
+        # The operator's settings of today count, not those of the day when it was set.
+        networks = self.tenant_networks
+        return None if networks is None else replace(provider, allowed_networks=networks)
 
     async def put(self, provider: Provider) -> None:
         """Set or replace the provider of a tenant."""
         await self._providers.replace_one({"tenant_id": provider.tenant_id}, asdict(provider), upsert=True)
+
+    async def put_instead(self, before: Provider, provider: Provider) -> bool:
+        """Set the provider of a tenant; False if it is not as `before` any more, secret apart.
+
+        A `before` without an issuer stands for none.
+        """
+        known = {name: value for name, value in asdict(before).items() if name not in NOT_COMPARED}
+        try:
+            await self._providers.replace_one({"tenant_id": provider.tenant_id} | known, asdict(provider), upsert=True)
+        except DuplicateKeyError:
+            return False
+        return True
 
     async def delete(self, tenant_id: str) -> bool:
         return (await self._providers.delete_one({"tenant_id": tenant_id})).deleted_count == 1

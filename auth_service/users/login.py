@@ -6,11 +6,11 @@ from contextlib import contextmanager
 from auth_service.audit.service import Audit
 from auth_service.audit.store import AuditEntry
 from auth_service.users.service import Passwords, Users, new_password
-from auth_service.users.store import BadCredentials, NoPassword, User, UserNotFound
+from auth_service.users.store import BadCredentials, NoPassword, PasswordChangeRequired, User, UserNotFound
 from auth_service.users.throttle_store import Throttle, TooManyFailures
 from common.auth.internal_tokens import Caller
 from common.auth.sessions import Session, Sessions
-from common.errors import NotAuthenticated, Overloaded
+from common.errors import InvalidField, NotAuthenticated, Overloaded
 from common.telemetry.metrics import Metrics
 
 
@@ -26,11 +26,15 @@ class Login:
         self._sessions = sessions
         self._audit = audit
 
-    async def login(self, caller: Caller, username: str, password: str, *, request_id: str) -> str:
-        """Open a session and return its token.
+    async def login(
+        self, caller: Caller, username: str, password: str, replacement: str = "", *, request_id: str
+    ) -> str:
+        """Open a session and return its token. The `replacement` becomes the password if it was reset.
 
         Raises:
             BadCredentials: there is no such user, or the password is wrong.
+            PasswordChangeRequired: the password was reset, and there is no replacement.
+            InvalidField: the replacement is not allowed.
             TooManyFailures: too many logins failed before.
             Overloaded: too many users sign in at once.
         """
@@ -44,10 +48,21 @@ class Login:
             if await self._throttle.should_record_refusal(tenant_id):
                 await self._record(caller, username, refused.status, request_id)
             raise
+        is_temporary = is_right and user is not None and user.must_change_password
+        if is_temporary and replacement and new_password("new_password", replacement) == password:
+            raise InvalidField("new_password", "must be another password", reason="same_password")
+        is_refused = is_temporary and not replacement
         # The entry comes before the session: without the audit log nobody is signed in.
-        await self._record(caller, username, 200 if is_right else 401, request_id)
+        await self._record(caller, username, 401 if not is_right else 403 if is_refused else 200, request_id)
         if not is_right:
             raise BadCredentials
+        if is_refused:
+            raise PasswordChangeRequired
+        if is_temporary:
+            entry = AuditEntry("change_password", username, caller.ip, 200, request_id)
+            await self._audit.record(tenant_id, entry)
+            await self._users.reset_password(tenant_id, username, replacement)
+            user = await self._users.find(tenant_id, username)
         await self._throttle.count_success(tenant_id, username, caller.ip)
         return await self._open(caller, username, user, request_id)
 
@@ -71,6 +86,7 @@ class Login:
             await self._throttle.forget_networks(tenant_id, username)
             await self._record(caller, username, 401, request_id)
             raise BadCredentials
+        await self._users.record_sign_in(tenant_id, username)
         return token
 
     async def logout(self, caller: Caller, token: str, *, request_id: str) -> None:

@@ -236,14 +236,20 @@ class Users:
         if not is_deleted:
             raise UserNotFound(username=username)
 
-    async def reset_password(self, tenant_id: str, username: str, new: str, *, keep: str = "") -> None:
-        """Set another password and end all sessions of the user but `keep`.
+    async def record_sign_in(self, tenant_id: str, username: str) -> None:
+        """Store that the user has signed in now."""
+        await self._store.record_sign_in(tenant_id, username, datetime.now(UTC))
+
+    async def reset_password(
+        self, tenant_id: str, username: str, new: str, *, keep: str = "", must_change: bool = False
+    ) -> None:
+        """Set another password and end all sessions of the user but `keep`. With `must_change` it is for one sign-in.
 
         Raises UserNotFound, NoPassword or InvalidField.
         """
         password_hash = await self._passwords.hash(new_password("password", new))
         async with self._sessions.close_all_around(tenant_id, username, keep=keep):
-            is_changed = await self._store.set_password(tenant_id, username, password_hash)
+            is_changed = await self._store.set_password(tenant_id, username, password_hash, must_change=must_change)
         if not is_changed:
             is_known = await self.find(tenant_id, username)
             raise NoPassword(username=username) if is_known else UserNotFound(username=username)

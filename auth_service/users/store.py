@@ -1,8 +1,8 @@
 """Users, their errors, and their documents in MongoDB."""
 
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass, fields
-from datetime import datetime
+from dataclasses import dataclass, field, fields
+from datetime import datetime, timedelta
 from typing import TypeVar
 
 from motor.motor_asyncio import AsyncIOMotorClientSession
@@ -10,12 +10,13 @@ from pymongo import IndexModel, ReturnDocument
 from pymongo.errors import DuplicateKeyError
 
 from common.auth.roles import ADMINISTRATOR, Role, roles_of
-from common.errors import Conflict, NotAuthenticated, NotFound
+from common.errors import Conflict, Forbidden, NotAuthenticated, NotFound
 from common.mongo import Document, Indexes, MongoDatabase
 
 PASSWORD_MINIMUM = 12  # characters
 PASSWORD_LIMIT = 1024  # characters
 USERNAME_LIMIT = 128  # characters
+SIGN_IN_INTERVAL = timedelta(minutes=1)
 NO_PASSWORD = ""  # the hash of a user who signs in with an identity provider
 
 
@@ -25,6 +26,7 @@ class User:
 
     A user of an identity provider has an `issuer` and a `subject`, which identify them, and no password.
     `is_break_glass`: signs in with a password even if the tenant allows nobody else to.
+    `must_change_password`: the next sign-in replaces the password, which an administrator has reset.
     """
 
     tenant_id: str
@@ -37,6 +39,8 @@ class User:
     name: str = ""
     email: str = ""
     is_break_glass: bool = False
+    must_change_password: bool = False
+    last_sign_in: datetime | None = field(default=None, compare=False)  # It is no other user after a sign-in.
 
 
 class UserNotFound(NotFound):
@@ -62,6 +66,16 @@ class RolesFromProvider(Conflict):
 class NoPassword(Conflict):
     code = "no_password"
     text = "{username!r} signs in with the company login and has no password."
+
+
+class OwnPassword(Conflict):
+    code = "own_password"
+    text = "You change your own password with change_password, not with a reset."
+
+
+class PasswordChangeRequired(Forbidden):
+    code = "password_change_required"
+    text = "An administrator reset this password. Sign in with it and a new_password."
 
 
 class BadCredentials(NotAuthenticated):
@@ -121,10 +135,19 @@ class MongoUserStore:
     async def list(self, tenant_id: str) -> Sequence[User]:
         return [_user(document) async for document in self._users.find({"tenant_id": tenant_id}).sort("username")]
 
-    async def set_password(self, tenant_id: str, username: str, password_hash: str) -> bool:
+    async def set_password(
+        self, tenant_id: str, username: str, password_hash: str, *, must_change: bool = False
+    ) -> bool:
         user = {"tenant_id": tenant_id, "username": username, **HAS_PASSWORD}
-        result = await self._users.update_one(user, {"$set": {"password_hash": password_hash}})
+        changes = {"password_hash": password_hash, "must_change_password": must_change}
+        result = await self._users.update_one(user, {"$set": changes})
         return result.matched_count == 1
+
+    async def record_sign_in(self, tenant_id: str, username: str, at: datetime) -> None:
+        """Store the time of a sign-in, at most once a minute."""
+        before = {"last_sign_in": {"$not": {"$gt": at - SIGN_IN_INTERVAL}}}
+        user = {"tenant_id": tenant_id, "username": username, **before}
+        await self._users.update_one(user, {"$set": {"last_sign_in": at}})
 
     async def change(self, tenant_id: str, username: str, changes: Document) -> User | None:
         """Change a user's `roles` or `is_break_glass`; the user before, None if there is none.
@@ -195,5 +218,6 @@ class MongoUserStore:
 
 
 def _user(document: Document) -> User:
-    values = {field.name: document[field.name] for field in fields(User)}
+    # A user of an earlier release lacks the newest fields.
+    values = {each.name: document[each.name] for each in fields(User) if each.name in document}
     return User(**{**values, "roles": roles_of(document)})

@@ -2,24 +2,24 @@
 
 import asyncio
 import csv
-import secrets
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from io import StringIO
 from uuid import uuid4
 
-from client_registry.clients.service import SPARE, ClientTokens, IssuedToken, host_name, usable_slots
+from client_registry.clients.service import ClientTokens, IssuedToken, allocate_slots, is_host_name
 from client_registry.clients.store import Client, ClientLimitExceeded, MongoClientStore, SlotTaken
 from common.auth.internal_tokens import Caller
 from common.errors import InvalidField, InvalidRequest, Overloaded
-from common.http.forms import flag
 
 MAX_ROWS = 10_000
 SHOWN_LINES = 50  # of each reason
 NAME, RING, ENABLED = COLUMNS = ("client_name", "ring", "enabled")
+FLAGS = {"": True, "1": True, "true": True, "0": False, "false": False}
 DELIMITERS = ",;\t"  # Excel writes semicolons where the comma separates decimals.
 ATTEMPTS = 5
 REASONS = {
@@ -75,42 +75,23 @@ def parse_rows(content: bytes, rings: AbstractSet[str]) -> Sequence[Row]:
         raise InvalidField("clients", f"must have 1 to {MAX_ROWS} clients", reason="number_of_rows", most=MAX_ROWS)
     rows, refused, names = [], defaultdict[str, list[int]](list), set[str]()
     for line, cells in table[1:]:
-        values = {**dict.fromkeys(COLUMNS, ""), **dict(zip(header, cells, strict=False))}
-        problems = [reason for reason, is_bad in _checks(values, names, rings) if is_bad]
-        problems += ["row_columns"] if len(cells) > len(header) else []
-        for problem in problems:
-            refused[problem].append(line)
-        names.add(values[NAME].casefold())
-        if not problems:
-            rows.append(Row(line, values[NAME], values[RING], _is_enabled(values) is not False))
+        values = dict(zip(header, cells, strict=False))
+        name, ring, enabled = values.get(NAME, ""), values.get(RING, ""), values.get(ENABLED, "").casefold()
+        if len(cells) > len(header):
+            refused["row_columns"].append(line)
+        elif not is_host_name(name):
+            refused["row_host_name"].append(line)
+        elif ring and ring not in rings:
+            refused["row_ring"].append(line)
+        elif enabled not in FLAGS:
+            refused["row_enabled"].append(line)
+        elif name.casefold() in names:
+            refused["row_twice"].append(line)
+        rows.append(Row(line, name, ring, FLAGS.get(enabled, True)))
+        names.add(name.casefold())
     if refused:
         raise RowsRefused(refused)
     return rows
-
-
-def _checks(values: Mapping[str, str], names: AbstractSet[str], rings: AbstractSet[str]) -> Sequence[tuple[str, bool]]:
-    name, ring = values[NAME], values[RING]
-    return [
-        ("row_host_name", not _is_host_name(name)),
-        ("row_twice", bool(name) and name.casefold() in names),
-        ("row_ring", ring != "" and ring not in rings),
-        ("row_enabled", _is_enabled(values) is None),
-    ]
-
-
-def _is_host_name(name: str) -> bool:
-    try:
-        return bool(host_name(NAME, name))
-    except InvalidField:
-        return False
-
-
-def _is_enabled(values: Mapping[str, str]) -> bool | None:
-    """Whether a client is enabled, as it is without a value; None for a value that says neither."""
-    try:
-        return flag(ENABLED, values[ENABLED] or "1")
-    except InvalidField:
-        return None
 
 
 def _shown(lines: Sequence[int]) -> str:
@@ -147,11 +128,15 @@ class ClientImport:
                 params = {"limit": limit, "clients": len(slots), "added": len(new)}
                 raise ClientLimitExceeded(text, reason="import_exceeds_limit", **params)
             issued = await asyncio.to_thread(self._issue, new)
-            try:
-                await self._store.add_all(tenant_id, [(*each, slot) for each, slot in zip(issued, free, strict=True)])
-            except SlotTaken:
-                continue  # Another caller added a client meanwhile.
-            return issued
+            with suppress(SlotTaken):  # Another caller added a client meanwhile.
+                await self._store.add_all(
+                    tenant_id,
+                    [
+                        (client, token.digest, token.key_id, slot)
+                        for (client, token), slot in zip(issued, free, strict=True)
+                    ],
+                )
+                return issued
         raise Overloaded
 
     def _issue(self, rows: Sequence[Row]) -> Issued:
@@ -161,11 +146,3 @@ class ClientImport:
             client = Client(str(uuid4()), row.name, created_at, token.hint, enabled=row.enabled, ring=row.ring)
             issued.append((client, token))
         return issued
-
-
-def allocate_slots(taken: AbstractSet[int], limit: int | None, number: int) -> Sequence[int] | None:
-    """Random free slots; None if the tenant would have more than `limit` clients. See `allocate_slot`."""
-    enough = len(taken) + number + SPARE
-    usable = enough if limit is None else min(enough, usable_slots(taken, limit))
-    free = [slot for slot in range(usable) if slot not in taken]
-    return secrets.SystemRandom().sample(free, number) if len(free) >= number else None

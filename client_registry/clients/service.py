@@ -76,9 +76,13 @@ _HOST_NAME = re.compile(rf"{_LABEL}(\.{_LABEL})*")
 Lookup = Callable[..., list[tuple[Any, ...]]]
 
 
+def is_host_name(text: str) -> bool:
+    return len(text) <= NAME_LIMIT and _HOST_NAME.fullmatch(text) is not None
+
+
 def host_name(field: str, text: str) -> str:
     """A host name by RFC 1123, or a Windows name with underscores. Raises InvalidField."""
-    if len(text) > NAME_LIMIT or not _HOST_NAME.fullmatch(text):
+    if not is_host_name(text):
         message = f"must be a host name: letters, digits, - and _ in parts of 1 to 63, at most {NAME_LIMIT} in all"
         raise InvalidField(field, message, reason="not_a_host_name", most=NAME_LIMIT)
     return text
@@ -172,11 +176,11 @@ class Clients:
         client = Client(str(uuid4()), name, self._now(), token.hint, ip=ip)
         limit = caller.tenant.max_clients
         while True:
-            slot = allocate_slot(await self._store.slots(caller.tenant_id), limit)
-            if slot is None:
+            slots = allocate_slots(await self._store.slots(caller.tenant_id), limit)
+            if slots is None:
                 raise ClientLimitExceeded(limit=limit or 0)
             try:
-                await self._store.add(caller.tenant_id, client, digest=token.digest, key_id=token.key_id, slot=slot)
+                await self._store.add(caller.tenant_id, client, digest=token.digest, key_id=token.key_id, slot=slots[0])
             except SlotTaken:
                 continue
             return client, token
@@ -222,16 +226,16 @@ class Clients:
         return client
 
 
-def allocate_slot(taken: AbstractSet[int], limit: int | None) -> int | None:
-    """A random free slot; None if there are `limit` clients.
+def allocate_slots(taken: AbstractSet[int], limit: int | None, number: int = 1) -> Sequence[int] | None:
+    """Random free slots; None if the tenant would have more than `limit` clients.
 
     Each client has a numbered slot of its tenant, and a unique index gives each slot to one client only. The usable
     slots are limited, so races cannot exceed the limit and crashes cannot make a counter wrong.
     """
-    enough = len(taken) + SPARE
+    enough = len(taken) + number - 1 + SPARE
     usable = enough if limit is None else min(enough, usable_slots(taken, limit))
     free = [slot for slot in range(usable) if slot not in taken]
-    return secrets.choice(free) if free else None
+    return secrets.SystemRandom().sample(free, number) if len(free) >= number else None
 
 
 def usable_slots(taken: AbstractSet[int], limit: int) -> int:

@@ -5,7 +5,6 @@ from collections.abc import Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, fields
 from datetime import datetime
-from typing import Protocol
 
 from motor.motor_asyncio import AsyncIOMotorClientSession
 from pymongo import ASCENDING, IndexModel
@@ -55,16 +54,6 @@ class ClientQuery:
     last_seen: Mapping[str, datetime | None] = field(default_factory=dict)
     offset: int = 0
     limit: int = 50
-
-
-class TokenDigest(Protocol):
-    """The stored part of a token."""
-
-    @property
-    def digest(self) -> str: ...
-
-    @property
-    def key_id(self) -> str: ...
 
 
 class SlotTaken(Exception):
@@ -183,9 +172,12 @@ class MongoClientStore:
         cursor = self._clients.find({"tenant_id": tenant_id}, {"_id": False, "name_key": True, "seat": True})
         return {document["name_key"]: document["seat"] async for document in cursor}
 
-    async def add_all(self, tenant_id: str, clients: Sequence[tuple[Client, TokenDigest, int]]) -> None:
-        """Add clients with their tokens and slots, all or none. Raises SlotTaken if a name or a slot is taken."""
-        documents = [_document(tenant_id, client, token.digest, token.key_id, slot) for client, token, slot in clients]
+    async def add_all(self, tenant_id: str, clients: Sequence[tuple[Client, str, str, int]]) -> None:
+        """Add clients, each with the digest and the key of its token and its slot, all or none.
+
+        Raises SlotTaken if a name or a slot is taken.
+        """
+        documents = [_document(tenant_id, *values) for values in clients]
 
         async def insert(session: AsyncIOMotorClientSession) -> None:
             await self._clients.insert_many(documents, session=session)

@@ -28,6 +28,7 @@ COMMANDS: Mapping[str, Lazy] = {
         "publish", "publish", "Publish installers as versions of a package; prints the UID of each version."
     ),
     "release": Lazy("publish", "releases", "List, approve, promote and stop versions on their way through the rings."),
+    "client": Lazy("clients", "clients", "Register the clients of a CSV file; prints their tokens."),
     "import": Lazy(
         "winget", "import_paths", "Publish the installers of winget manifests, or import a tenant from its archive."
     ),

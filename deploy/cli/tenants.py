@@ -10,6 +10,7 @@ from rich.table import Column
 from typer import BadParameter, Option
 
 from auth_service.oidc.model import Provider
+from auth_service.oidc.service import shown
 from auth_service.tenants.service import to_audit_text
 from common.auth.roles import Role, parse_roles
 from common.tenants import EntraApp, Tenant, VersionKey, is_tenant_id, parse_network
@@ -234,7 +235,7 @@ async def set_provider(
     tenant = await operator.tenants.find(tenant_id)
     with_passwords = tenant.password_login if password_login is None else password_login
     await operator.providers.set(provider, name, with_passwords=with_passwords)
-    await operator.audit.add(tenant_id, "oidc_set", **_shown(provider, name, with_passwords=with_passwords))
+    await operator.audit.add(tenant_id, "oidc_set", **shown(provider, name), password_login=str(with_passwords).lower())
     print_line(console, f"{tenant_id} signs in with {issuer}. Register these addresses there:")
     for purpose, path in (("Redirect", "callback"), ("Back-channel logout", "backchannel_logout")):
         console.print(f"  {purpose}: https://<host>/{tenant_id}/sign_in/oidc/{path}")
@@ -246,7 +247,9 @@ async def set_provider(
 async def show_provider(operator: Operator, tenant_id: TenantId) -> None:
     """Show the company login of a tenant, without its secret."""
     tenant, provider = await operator.tenants.find(tenant_id), await operator.providers.find(tenant_id)
-    for option, value in _shown(provider, tenant.login_name, with_passwords=tenant.password_login).items():
+    passwords, set_by = str(tenant.password_login).lower(), "administrator" if provider.by_tenant else "operator"
+    values = {**shown(provider, tenant.login_name), "password_login": passwords, "set_by": set_by}
+    for option, value in values.items():
         print_line(console, f"{option}: {value}")
 
 
@@ -263,21 +266,6 @@ async def remove_provider(operator: RecordedOperator, tenant_id: TenantId) -> No
 def _networks(text: str | None) -> tuple[str, ...]:
     parts = (part.strip() for part in (text or "").split(","))
     return tuple(parse_network("--allowed-networks", part) for part in parts if part)
-
-
-def _shown(provider: Provider, name: str, *, with_passwords: bool) -> dict[str, str]:
-    """The settings of a provider without its secret, by the names of the options."""
-    return {
-        "issuer": provider.issuer,
-        "client_id": provider.client_id,
-        "name": name,
-        "roles_claim": provider.roles_claim,
-        "map": ", ".join(f"{value}={role}" for value, role in provider.role_map),
-        "default_role": provider.default_role or "none",
-        "allow_network": ", ".join(provider.allowed_networks),
-        "ca_file": "set" if provider.ca_certificate else "",
-        "password_login": str(with_passwords).lower(),
-    }
 
 
 def _mapped(text: str) -> tuple[str, Role]:

@@ -75,6 +75,7 @@ PAGES = (
     Page("clients", clients.show_clients, Permission.CLIENTS_READ),
     Page("blacklist", clients.show_blacklist, Permission.CLIENTS_READ),
     Page("users", administration.show_users, Permission.USERS_WRITE),
+    Page("users/company_login", administration.show_company_login, Permission.USERS_WRITE),
     Page("tokens", administration.show_tokens, Permission.TOKENS_WRITE),
     Page("account", administration.show_account),
     Page("settings", administration.show_settings, Permission.SETTINGS_READ),

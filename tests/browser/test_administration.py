@@ -5,6 +5,7 @@ import json
 import pytest
 from playwright.async_api import expect
 
+from tests.browser.conftest import Open
 from tests.support.browser.administrators import Visitor
 from tests.support.system.publishing import add_package, catalog, package_id
 from tests.support.system.releases import set_policy
@@ -104,7 +105,7 @@ async def test_a_user_has_the_chosen_roles_until_they_are_deleted(visitor: Visit
     await form.get_by_label("Password").fill(LONG_PASSWORD)
     await form.get_by_role("button", name="Add user").click()
     row = page.get_by_role("row", name="helga")
-    await row.locator("summary").click()
+    await row.locator("summary").first.click()
     await row.get_by_label("Viewer").uncheck()
     await row.get_by_role("button", name="Save").click()
     await expect(row.get_by_text("role: must have at least one role")).to_be_visible()
@@ -113,10 +114,42 @@ async def test_a_user_has_the_chosen_roles_until_they_are_deleted(visitor: Visit
     await expect(page.get_by_text("Roles changed.")).to_be_visible()
     helga = await visitor.api.signed_in("helga", LONG_PASSWORD)
     assert (await helga.call("GET", "get_users")).status == 403
-    await page.get_by_role("button", name="Delete helga").click()
+    await visitor.choose("helga", "Delete helga")
     await visitor.confirm("helga")
     await expect(row).to_have_count(0)
     assert (await helga.call("GET", "test")).status == 401
+
+
+async def test_a_user_signs_in_with_a_reset_password_and_a_new_one(visitor: Visitor, open_page: Open) -> None:
+    page, new = visitor.page, "a password that nobody else knows"
+    form = {"username": "helga", "password": LONG_PASSWORD, "role": "viewer"}
+    await visitor.api.call("POST", "add_user", data=form)
+    helga = await visitor.api.signed_in("helga", LONG_PASSWORD)
+    await visitor.go("/users")
+    await visitor.choose("helga", "Reset password: helga")
+    await visitor.confirm("", "Reset password")
+    secret = page.get_by_role("region", name="Temporary password of helga").locator("code")
+    await expect(secret).not_to_be_empty()
+    temporary = await secret.inner_text()
+    await expect(page.get_by_role("row", name="helga").get_by_text("must change password")).to_be_visible()
+    assert (await helga.call("GET", "test")).status == 401
+    theirs = await open_page()
+    await theirs.goto(f"{visitor.api.base_url}/sign_in")
+    await theirs.get_by_label("Username").fill("helga")
+    await theirs.get_by_label("Password").fill(temporary)
+    await theirs.get_by_role("button", name="Sign in").click()
+    await expect(theirs.get_by_role("alert")).to_have_text("An administrator reset this password. Choose a new one.")
+    await theirs.get_by_label("Password", exact=True).fill(temporary)
+    await theirs.get_by_label("New password").fill(new)
+    await theirs.get_by_role("button", name="Sign in").click()
+    await expect(theirs).to_have_url(f"{visitor.api.base_url}/dashboard")
+    await visitor.go("/users")
+    row = page.get_by_role("row", name="helga")
+    await expect(row.get_by_text("must change password")).to_have_count(0)
+    await expect(row.locator("time")).to_have_count(2)
+    assert (
+        await visitor.api.anonymous().call("POST", "login", data={"username": "helga", "password": new})
+    ).status == 200
 
 
 async def test_the_settings_page_changes_the_policy_for_releases(visitor: Visitor) -> None:

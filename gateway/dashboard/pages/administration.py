@@ -19,7 +19,7 @@ from gateway.dashboard.page_request import PAGE_SIZE, PageRequest, client_names_
 from gateway.dashboard.templating import _
 from gateway.forwarding.audit import LEFT_OUT
 from gateway.forwarding.proxy import SERVICES
-from gateway.operations import GATEWAY, OPERATIONS
+from gateway.operations import AUTH, GATEWAY, OPERATIONS
 
 # The name of each role, and what it allows.
 ROLES: Mapping[Role, tuple[str, str]] = {
@@ -45,6 +45,11 @@ async def show_users(page: PageRequest) -> web.Response:
     return page.render("users.html", users=await page.fetch("get_users"), roles=ROLES, tokens=names)
 
 
+async def show_company_login(page: PageRequest) -> web.Response:
+    """The identity provider of the tenant, as a form, with a test of it."""
+    return page.render("company_login.html", login=await page.fetch("get_company_login"), roles=ROLES)
+
+
 async def show_tokens(page: PageRequest) -> web.Response:
     """The API tokens of the tenant. A secret is shown only by the script that receives it."""
     now, tokens = datetime.now(UTC), await page.fetch("get_tokens")
@@ -54,8 +59,9 @@ async def show_tokens(page: PageRequest) -> web.Response:
 
 
 async def show_account(page: PageRequest) -> web.Response:
-    """The roles of the user, and the form that changes the own password."""
-    return page.render("account.html", roles=ROLES)
+    """The roles of the user, and the form that changes the own password if the user has one."""
+    user = await page.request.app[SERVICES][AUTH].json(page.caller, "find_own_user")
+    return page.render("account.html", roles=ROLES, user=user)
 
 
 async def show_settings(page: PageRequest) -> web.Response:

@@ -70,7 +70,7 @@ async def _sign_in(request: web.Request, caller: Caller) -> web.Response:
     form = await read_form(request, limit=CREDENTIALS_LIMIT)
     next_url = form.get("next") or ""
     show_problems(request, caller, next_url, form.get("username") or "")
-    fields = {name: form.get(name) or "" for name in ("username", "password")}
+    fields = {name: form.get(name) or "" for name in ("username", "password", "new_password")}
     token = (await _post(request, caller, "login", fields))["message"]
     return await signed_in(request, caller, token, next_url)
 
@@ -112,6 +112,8 @@ def _render(
         problem=localized(problem, language) if problem else "",
         username=username,
         tenant=caller.tenant,
+        is_reset=problem is not None
+        and (problem.code == "password_change_required" or "new_password" in problem.params.values()),
     )
     response.headers.update(problem.headers if problem else {})
     # Without a referrer, browsers send the origin of our own form as `null`.

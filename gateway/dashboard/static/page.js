@@ -70,7 +70,7 @@ const clearProblems = (element) => {
 
 document.addEventListener("htmx:beforeRequest", ({ detail }) => {
   const form = detail.elt.closest("form");
-  if (form !== detail.elt && form?.matches("[hx-post], [hx-patch], [hx-delete]")) return; // A field is checked; the problem of the form stays.
+  if (form !== detail.elt && !detail.elt.matches("[data-test]") && form?.matches("[hx-post], [hx-patch], [hx-delete]")) return; // A field is checked; the problem of the form stays.
   clearProblems(detail.elt);
 });
 

@@ -1,4 +1,5 @@
 // Forms of the settings:
+//   data-test                   a button that sends the form elsewhere; its [data-tested] is shown after a success
 //   data-settings               a form whose changed lists are sent as JSON; without data-then its page stays as it is
 //   data-rows="field"           a list: its [data-row] are in its [data-list], a new one is in its template;
 //                               [data-add-row], [data-remove-row] and [data-move] change the list.
@@ -56,9 +57,20 @@ export const settingsOf = (form) => {
   return { ...(field && { allowed_networks: networks(field.value) }), ...Object.fromEntries(changed) };
 };
 
-document.addEventListener("htmx:configRequest", ({ detail }) => Object.assign(detail.parameters, detail.elt.matches("form") ? settingsOf(detail.elt) : {}));
+document.addEventListener("htmx:configRequest", ({ detail }) => Object.assign(detail.parameters, detail.elt.closest("form") ? settingsOf(detail.elt.closest("form")) : {}));
+
+const showTested = (element, isGood) => {
+  const place = element.closest("form")?.querySelector("[data-tested]");
+  if (place) place.hidden = !isGood;
+};
+
+for (const name of ["input", "htmx:beforeRequest"]) document.addEventListener(name, ({ target }) => showTested(target, false));
 
 document.addEventListener("operation", (event) => {
+  if (event.target.matches("[data-test]")) {
+    event.preventDefault();
+    showTested(event.target, true);
+  }
   if (!event.target.matches("[data-settings]")) return;
   stored.set(event.target, listsOf(event.target));
   if (!event.target.dataset.then) event.preventDefault();

@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
@@ -262,3 +262,25 @@ async def test_every_query_of_the_log_uses_an_index(database: MongoDatabase, aud
         plan = str((await cursor.explain())["queryPlanner"]["winningPlan"])
         assert "IXSCAN" in plan
         assert "'SORT'" not in plan
+
+
+async def test_a_sign_in_is_stored_at_most_once_a_minute(users: MongoUserStore, tenant: Tenant) -> None:
+    await users.add(make_user(tenant))
+    stored = []
+    for seconds in (0, 59, 61):
+        await users.record_sign_in(tenant.tenant_id, "ada", NOW + timedelta(seconds=seconds))
+        user = await users.find(tenant.tenant_id, "ada")
+        assert user is not None
+        stored.append(user.last_sign_in)
+
+    assert stored == [NOW, NOW, NOW + timedelta(seconds=61)]
+
+
+async def test_a_user_of_an_earlier_release_never_signed_in(
+    database: MongoDatabase, users: MongoUserStore, tenant: Tenant
+) -> None:
+    await users.add(make_user(tenant))
+    added = {"last_sign_in": "", "must_change_password": ""}
+    await database["users"].update_one({"tenant_id": tenant.tenant_id, "username": "ada"}, {"$unset": added})
+
+    assert await users.find(tenant.tenant_id, "ada") == make_user(tenant)

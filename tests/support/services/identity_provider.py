@@ -114,11 +114,10 @@ class IdentityProvider:
         pending = self.codes.pop(form.get("code", ""), {})
         challenge = base64.urlsafe_b64encode(sha256(form.get("code_verifier", "").encode()).digest()).decode()
         basic = base64.b64encode(f"{CLIENT_ID}:{CLIENT_SECRET.replace(' ', '%20')}".encode()).decode()
-        if (
-            request.headers.get("Authorization") != f"Basic {basic}"
-            or challenge.rstrip("=") != pending.get("code_challenge")
-            or form.get("redirect_uri") != pending.get("redirect_uri")
-        ):
+        if request.headers.get("Authorization") != f"Basic {basic}":
+            return web.json_response({"error": "invalid_client"}, status=401)
+        sent = (challenge.rstrip("="), form.get("redirect_uri"))
+        if sent != (pending.get("code_challenge"), pending.get("redirect_uri")):
             return web.json_response({"error": "invalid_grant"}, status=400)
         now = int(time.time())
         claims = {

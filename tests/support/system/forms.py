@@ -27,6 +27,13 @@ WITH_FIELDS = [row for row in OPERATIONS if fields_of(row) and row.access is not
 WRITES = sorted(
     (row for row in OPERATIONS if row.audited), key=lambda row: (row.method == "DELETE", row.name == "delete_package")
 )
+# These succeed with an identity provider only: see `test_company_login`.
+OF_PROVIDERS = {
+    "sign_in/oidc/backchannel_logout",
+    "edit_company_login",
+    "test_company_login",
+    "delete_company_login",
+}
 UPLOADS = [row for row in OPERATIONS if title(row) == "POST-upload_package_version"]
 # The document does not describe the sign-in form of browsers.
 WITH_BODY = [row for row in OPERATIONS if "multipart/form-data" in contents_of(row) or title(row) == "POST-sign_in"]

@@ -141,6 +141,7 @@ async def all_services(
         "audit_key": KEY,
         "download_key": key,
         "client_token_key": key,
+        "company_login_networks": "127.0.0.0/8",  # of the provider's double
         "installers": folder / "installers",
         **{f"{name}_url": address for name, address in sockets.items()},
     }

@@ -33,6 +33,7 @@ PAGES = (
 )
 KINDS = (AuthSettings, CatalogSettings, RegistrySettings, GatewaySettings, UploadSettings)
 SETTINGS = sorted({name.upper() for kind in KINDS for name in kind.model_fields.keys() - FIXED})
+COMPANY_LOGIN = "deploy/docs/company-login.md"
 DAY = 24 * 3600  # seconds
 # Sentences with numbers of the product.
 LIMITS = [
@@ -42,7 +43,7 @@ LIMITS = [
     ("SECURITY.md", f"Redis keeps these addresses for {throttle.KNOWN_FOR // DAY} days"),
     ("SECURITY.md", f"operation, tenant and caller, valid for {internal_tokens.LIFETIME} seconds"),
     ("SECURITY.md", f"lists {audit.MAX_REFUSALS} refused writes a minute of each user and API token"),
-    ("deploy/docs/access.md", f"begin {throttle.BEGUN_LIMIT:,} sign-ins in {throttle.BEGUN_WINDOW // 60} minutes"),
+    (COMPANY_LOGIN, f"begin {throttle.BEGUN_LIMIT:,} sign-ins in {throttle.BEGUN_WINDOW // 60} minutes"),
 ]
 # The pages of the sign-in and the assets are for browsers only.
 SIGN_IN = {"sign_in", "sign_in/oidc", "sign_in/oidc/callback"}

@@ -104,7 +104,7 @@ async def test_a_private_address_needs_permission(company: Company, host: str) -
     company.idp.calls.clear()
     await _forget(company, allowed_networks=("10.0.0.0/8",))
     answer = await company.auth.call(company.caller, "POST", "begin_sign_in", json={})
-    expected = "provider_connection" if host.endswith("invalid") else "provider_private"
+    expected = "provider_name" if host.endswith("invalid") else "provider_private"
     assert (answer.status, answer.body["params"]["reason"]) == (503, expected)
     assert company.idp.calls == []
 
@@ -141,7 +141,7 @@ async def test_ipv6_addresses_of_private_hosts_are_private(
 async def test_an_unknown_certificate_is_refused(company: Company) -> None:
     await _forget(company, ca_certificate="")
     answer = await company.auth.call(company.caller, "POST", "begin_sign_in", json={})
-    assert answer.body["params"]["reason"] == "provider_connection"
+    assert answer.body["params"]["reason"] == "provider_certificate"
 
 
 async def test_a_provider_that_hangs_keeps_no_password_out(company: Company, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -18,6 +18,7 @@ from tests.support.system.commands import CommandRecorder, RecordedCommands
 from tests.support.system.fields import all_fields_of, fields_of
 from tests.support.system.forms import (
     CHUNK,
+    OF_PROVIDERS,
     TRANSFER,
     UPLOADS,
     WITH_FIELDS,
@@ -112,7 +113,7 @@ def letters(row: Operation) -> dict[str, str]:
 
 async def test_text_is_stored_in_its_normal_form(seed_data: SeedData, commands: CommandRecorder) -> None:
     with every_cell() as cell:
-        for row in filter(letters, WRITES):
+        for row in (row for row in WRITES if letters(row) and row.name not in OF_PROVIDERS):
             with commands.record() as watched:
                 answer = await send_form(row, seed_data, data=letters(row))
             assert answer.status in {200, 201}, (title(row), answer.body)

@@ -1,6 +1,7 @@
 """The company login in the dashboard: the button, the way to the provider and back, and what pages show of it."""
 
 import json
+import re
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from http.cookies import SimpleCookie
@@ -12,7 +13,7 @@ import pytest
 
 from tests.support.api import Answer
 from tests.support.services.identity_provider import IdentityProvider, identity_provider
-from tests.support.system.pages import SCRIPT, fetch_csrf_token, sign_in
+from tests.support.system.pages import SCRIPT, fetch_csrf_token, load_page, sign_in
 from tests.support.system.services import Api, Services
 
 HOST = {"Host": "packages.example.com", "X-Forwarded-Proto": "https"}
@@ -156,3 +157,20 @@ async def test_a_back_channel_logout_ends_the_session_through_the_gateway(compan
     assert (await company.api.anonymous().call("GET", "dashboard", headers=cookie)).status == 307
     replayed = await company.api.anonymous().call("POST", "sign_in", "oidc", "backchannel_logout", data=form)
     assert (replayed.status, json.loads(json.dumps(replayed.body))["code"]) == (400, "logout_token_refused")
+
+
+async def test_a_company_user_is_shown_by_name_and_is_offered_no_password(company: Company) -> None:
+    cookie = await company.session()
+    account = str((await company.api.anonymous().call("GET", "dashboard", "account", headers=cookie)).body)
+    users = await load_page(company.api, "users")
+    own = await load_page(company.api, "account")
+
+    (row,) = [row for row in users.split("<tr")[1:] if "Erika Muster" in row]
+    (username,) = set(re.findall(r"company-[0-9a-f]+", row))
+    assert '<span class="pill info">company login</span>' in row
+    assert f"operations/delete_user/{username}" in row
+    assert "reset_password" not in row
+    assert "Erika Muster" in account
+    assert username in account
+    assert "operations/change_password" not in account
+    assert "operations/change_password" in own

@@ -31,6 +31,9 @@ class ChangingUsers(Users):
     async def allows_password(self, tenant_id: str, user: User | None) -> bool:
         return True
 
+    async def record_sign_in(self, tenant_id: str, username: str) -> None:
+        pass
+
 
 class OpenSessions(Sessions):
     """Stores the open sessions in memory; a token is the session's id."""

@@ -10,7 +10,7 @@ from uuid import UUID
 
 import pytest
 
-from client_registry.clients.service import Clients, ClientTokens, SystemResolver, allocate_slot, usable_slots
+from client_registry.clients.service import Clients, ClientTokens, SystemResolver, allocate_slots, usable_slots
 from client_registry.clients.store import (
     Client,
     MongoClientStore,
@@ -185,12 +185,19 @@ def test_the_usable_slots_keep_the_limit(used: set[int], limit: int, usable: int
 
 @each(("used", "limit"), [(set(), 0), ({0}, 1), ({9}, 1), ({0, 1, 2}, 2), ({5, 9}, 2)])
 def test_there_is_no_free_slot_at_the_limit(used: set[int], limit: int) -> None:
-    assert allocate_slot(used, limit) is None
+    assert allocate_slots(used, limit) is None
 
 
 def test_a_slot_is_chosen_from_a_few() -> None:
-    assert allocate_slot({3, 500_000}, 1_000_000) in range(66)
-    assert allocate_slot(set(range(500)), None) not in range(500)
+    assert set(allocate_slots({3, 500_000}, 1_000_000) or ()) < set(range(66)) - {3}
+    assert set(allocate_slots(set(range(500)), None) or (0,)).isdisjoint(range(500))
+
+
+def test_slots_for_several_clients_are_different_and_within_the_limit() -> None:
+    assert set(allocate_slots({0, 2}, 5, 3) or ()) == {1, 3, 4}
+    assert allocate_slots({0, 2}, 5, 4) is None
+    assert allocate_slots({0, 2}, 2, 0) == []
+    assert len(set(allocate_slots({7}, None, 1000) or ()) - {7}) == 1000
 
 
 @each("seed", range(100))
@@ -199,9 +206,9 @@ def test_additions_end_exactly_at_the_limit(seed: int) -> None:
     used = set(source.sample(range(60), source.randrange(20)))
     before, limit = len(used), source.randrange(40)
 
-    while (slot := allocate_slot(used, limit)) is not None:
-        assert slot not in used
-        used.add(slot)
+    while slots := allocate_slots(used, limit):
+        assert used.isdisjoint(slots)
+        used.update(slots)
 
     assert len(used) == max(before, limit)
 
