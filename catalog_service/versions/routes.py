@@ -123,7 +123,7 @@ async def edit_package_version(request: web.Request) -> web.Response:
     tags = {tag.strip().removeprefix("W/") for tag in request.headers.get("If-Match", "*").split(",")}
     edit = await versions.edit(caller_of(request), uid, change, frozenset() if "*" in tags else tags)
     before, after = (version_details(version, (), ()) for version in (edit.before, edit.after))
-    changed = [name for name in after if before[name] != after[name]]
+    changed = [name for name in after if before[name] != after[name] and name != "revision"]
     changes = {name: (audit_text(before[name]), audit_text(after[name])) for name in changed}
     audit(request, changes, package_id=edit.after.package_id, version=edit.after.version, uid=uid)
     response = json_response({"Message": "Package version was updated successfully!"})
@@ -220,6 +220,7 @@ def version_details(
         "dep_pkg_min_version": [package.min_version for package in dependencies.packages],
         **all_fields(version.manifest),
         "installer_sha256": version.sha256 if version.installer_url else "",
+        "revision": entity_tag(version).strip('"'),
         "winget_refusals": refused,
         "shared_identities": shared_identities(shared),
     }
