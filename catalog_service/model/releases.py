@@ -209,7 +209,7 @@ class Release:
     log. With `is_untold`, upload_service does not know yet whether the file is withheld. With `is_open`, it does not
     withhold the file of a version that is new. `waiting` are the gates of the next ring that have not passed. With
     `signer_counts`, the version passed a signature gate, or was rolled back from all rings: its signer counts also
-    outside of the rings.
+    outside of the rings. `editors` changed what machines run, the last time at `edited_at`.
     """
 
     publisher: str = ""
@@ -227,6 +227,8 @@ class Release:
     entered: tuple[RingEntry, ...] = ()
     gates: tuple[GateState, ...] = ()
     history: tuple[Event, ...] = ()
+    editors: tuple[str, ...] = ()
+    edited_at: datetime | None = None
     unaudited: tuple[Mapping[str, object], ...] = ()
 
     def entry_of(self, ring: str) -> RingEntry | None:
@@ -289,9 +291,9 @@ class VersionRelease:
         return not self.server_filename
 
     @property
-    def publisher(self) -> str:
-        """The person whose approval does not count."""
-        return self.release.publisher or self.published_by
+    def authors(self) -> set[str]:
+        """The people whose approvals do not count: the publisher, and those who changed what machines run."""
+        return {self.release.publisher or self.published_by, *self.release.editors}
 
     @property
     def is_withheld(self) -> bool:

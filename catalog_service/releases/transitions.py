@@ -36,7 +36,12 @@ class GateWaiting(Conflict):
 
 class OwnVersion(Forbidden):
     code = "own_version"
-    text = "You published this version. Another user must approve it."
+    text = "You published or changed this version. Another user must approve it."
+
+
+class VersionApproved(Conflict):
+    code = "version_approved"
+    text = "Users approved this version for the ring {ring!r}. Roll it back first, so that they decide again."
 
 
 class VersionInfected(Conflict):
@@ -51,7 +56,7 @@ class VersionStopped(Conflict):
 
 def approve(version: VersionRelease, person: str) -> VersionRelease:
     """Add an approval of the version's file, or renew it if a check waits that does not count it. Raises OwnVersion."""
-    if not person or person == version.publisher:
+    if not person or person in version.authors:
         raise OwnVersion
     release = version.release
     is_missed = any(
@@ -63,6 +68,21 @@ def approve(version: VersionRelease, person: str) -> VersionRelease:
     others = [item for item in release.approvals if item.by != person]
     approvals = (*others, Approval(person, version.sha256, version.now))
     return replace(version, release=replace(release, approvals=approvals)).with_event("approved", person)
+
+
+def edit(policy: Policy, version: VersionRelease, person: str, by: str) -> VersionRelease:
+    """Note a change of what machines run: earlier approvals do not count, and days in rings count from now.
+
+    Raises VersionApproved in a ring that needs approvals: its machines would run what nobody approved.
+    """
+    rings, release = policy.effective_rings, version.release
+    approved = {state.ring for state in release.gates if state.by}
+    for ring in rings[: version.level(rings) + 1]:
+        if gates_of(policy, ring).approvals or ring in approved:
+            raise VersionApproved(ring=ring)
+    editors = tuple(dict.fromkeys((*release.editors, person)))
+    version = replace(version, release=replace(release, approvals=(), editors=editors, edited_at=version.now))
+    return version.with_event("edited", by) if policy.is_controlled or version.stage else version
 
 
 def pause(version: VersionRelease, by: str) -> VersionRelease:

@@ -3,6 +3,7 @@
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
+from functools import partial
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -19,13 +20,15 @@ from catalog_service.app_keys import (
 from catalog_service.model.enumerations import Switch
 from catalog_service.model.identities import SharedIdentity
 from catalog_service.model.manifest_fields import all_fields
-from catalog_service.model.versions import PackageVersion
+from catalog_service.model.packages import audit_text
+from catalog_service.model.versions import PackageVersion, entity_tag
 from catalog_service.model.winget_rules import Refusal
 from catalog_service.statistics import StatisticsFormat, csv_of
 from catalog_service.versions.forms import (
     FORM_NAMES,
     PAGE,
     PAGE_LIMIT,
+    checked_edit,
     completed_form,
     form_identities,
     form_refusals,
@@ -93,7 +96,9 @@ async def get_version_details(request: web.Request) -> web.Response:
     caller, uid = caller_of(request), uid_in_path(request)
     version, refused = await request.app[VERSIONS].with_refusals(caller, uid)
     shared = await request.app[VERSIONS].shared_identities(caller, version)
-    return json_response(version_details(version, refused, shared))
+    response = json_response(version_details(version, refused, shared))
+    response.headers["ETag"] = entity_tag(version)
+    return response
 
 
 @routes.post("/{tenant_id}/add_package_version/{package_id:[^/]+}")
@@ -108,6 +113,22 @@ async def add_package_version(request: web.Request) -> web.Response:
     uid = await request.app[VERSIONS].add(caller_of(request), version)
     audit(request, **details, uid=uid)
     return json_response({"Message": "Package version was added successfully!", "UID": uid}, status=201)
+
+
+@routes.patch("/{tenant_id}/edit_package_version/{version_uid:[^/]+}")
+async def edit_package_version(request: web.Request) -> web.Response:
+    uid, form, versions = uid_in_path(request), await read_form(request), request.app[VERSIONS]
+    audit(request, uid=uid)
+    change = partial(checked_edit, versions.installers, caller_of(request).tenant, form)
+    tags = {tag.strip().removeprefix("W/") for tag in request.headers.get("If-Match", "*").split(",")}
+    edit = await versions.edit(caller_of(request), uid, change, frozenset() if "*" in tags else tags)
+    before, after = (version_details(version, (), ()) for version in (edit.before, edit.after))
+    changed = [name for name in after if before[name] != after[name]]
+    changes = {name: (audit_text(before[name]), audit_text(after[name])) for name in changed}
+    audit(request, changes, package_id=edit.after.package_id, version=edit.after.version, uid=uid)
+    response = json_response({"Message": "Package version was updated successfully!"})
+    response.headers["ETag"] = entity_tag(edit.after)
+    return response
 
 
 @routes.delete("/{tenant_id}/delete_package_version/{package_id:[^/]+}")
