@@ -103,6 +103,6 @@ def winget_refusals(versions: Sequence[PackageVersion]) -> Mapping[str, Sequence
         if version.uid not in refusals:
             other = accepted.setdefault(version.client_key, version.uid)
             if other != version.uid:
-                text = f"The version {other} has an installer that cannot be told from this one."
+                text = f"Version {other} already has an installer with the same type and architecture."
                 refusals[version.uid].append(Refusal("", "same_installer", text, other))
     return refusals
