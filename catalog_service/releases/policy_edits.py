@@ -109,8 +109,9 @@ def _parsed(name: str, text: str) -> Policy:
     try:
         return Policy.model_validate({name: orjson.loads(text)})
     except orjson.JSONDecodeError as error:
-        message = f"is no JSON: line {error.lineno}, column {error.colno}"
-        raise InvalidField(name, message, reason="not_json", line=error.lineno, column=error.colno) from None
+        line, column, cause = error.lineno, error.colno, error.msg.replace("a string key", "a name in double quotes")
+        message = f"is not valid JSON (line {line}, column {column}: {cause})"
+        raise InvalidField(name, message, reason="not_json", line=line, column=column, cause=cause) from None
     except ValidationError as error:
         first = error.errors(include_url=False, include_input=False)[0]
         place = ".".join(map(str, first["loc"][1:3])) or name  # such as pilot.signature, or 0.packages

@@ -184,14 +184,15 @@ def _ring(policy: Policy, version: VersionRelease, position: int) -> dict[str, A
 
 
 def _gates(policy: Policy, version: VersionRelease, position: int) -> Iterator[GateState]:
-    """The gates that the version passed; before a ring to come, those of the policy."""
+    """The gates that the version passed; before a ring to come, those of the policy that were looked at, or will be."""
     ring = policy.effective_rings[position]
     recorded = {state.gate: state for state in version.release.gates if state.ring == ring}
     if position <= version.level(policy.effective_rings):
         yield from recorded.values()
         return
     for gate in kinds(gates_of(policy, ring), version.package_id):
-        yield recorded.get(gate) or GateState(ring, gate, GateStatus.WAITING, UNKNOWN)
+        if gate in recorded or not version.is_withdrawn:
+            yield recorded.get(gate) or GateState(ring, gate, GateStatus.WAITING, UNKNOWN)
 
 
 def _gate(state: GateState) -> dict[str, Any]:

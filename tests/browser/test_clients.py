@@ -225,6 +225,20 @@ async def test_clients_are_filtered_by_state_and_last_call(visitor: Visitor) -> 
     await expect(page.get_by_role("row", name="pc-2")).to_be_visible()
 
 
+async def test_a_ring_of_the_release_settings_leads_to_its_clients(visitor: Visitor) -> None:
+    page = visitor.page
+    await set_policy(visitor.api, "pilot,everyone")
+    for name, ring in (("pc-1", "pilot"), ("pc-2", ""), ("pc-3", "")):
+        added = await add_by_api(visitor, name)
+        await visitor.api.call("PATCH", "edit_client", added["client_id"], data={"ring": ring})
+    await visitor.go("/release_settings")
+    await page.get_by_role("link", name="1 client").click()
+    await expect(page.locator("tbody tr")).to_have_count(1)
+    await expect(page.get_by_role("row", name="pc-1")).to_be_visible()
+    await page.get_by_role("combobox", name="Ring", exact=True).select_option("everyone (2)")
+    await expect(page.locator("tbody tr")).to_have_count(2)
+
+
 async def add_by_api(visitor: Visitor, name: str) -> dict[str, str]:
     added: dict[str, str] = (await visitor.api.call("POST", "add_client", data={"client_name": name})).body
     return added

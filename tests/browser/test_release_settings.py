@@ -52,7 +52,9 @@ async def test_a_promotion_shows_what_each_ring_gets_first(visitor: Visitor) -> 
     await visitor.go("/releases")
     await page.get_by_role("button", name="Promote to everyone").click()
     dialog = page.get_by_role("dialog")
-    await expect(dialog.get_by_role("listitem")).to_have_text(["pilot gets 1.0", "everyone gets 1.0"])
+    await expect(dialog.get_by_role("listitem")).to_have_text(
+        ["pilot (machines: 0) gets 1.0", "everyone (machines: 0) gets 1.0"]
+    )
     await dialog.get_by_role("button", name="Promote").click()
     await expect(page.get_by_text("Version promoted.")).to_be_visible()
 

@@ -68,11 +68,17 @@ async def answer_previews(page: Page, status: int = 200, **answer: object) -> No
     await page.route("**/operations/*_version/*", handle)
 
 
+async def choose(page: Page, action: str, row: int = 0) -> None:
+    """Choose an action of the version in a row."""
+    await page.get_by_role("button", name="Actions for Acme.Anvil 2.0").nth(row).click()
+    await page.get_by_role("button", name=action, exact=True).first.click()
+
+
 async def test_a_hold_is_confirmed_with_a_reason(visitor: Visitor, releases: list[dict[str, Any]]) -> None:
     page = visitor.page
     await answer_previews(page, offered={"pilot": "1.0", "everyone": ""})
     await visitor.go("/releases")
-    await page.get_by_role("button", name="Hold: Acme.Anvil 2.0").first.click()
+    await choose(page, "Hold")
     confirm = page.get_by_role("dialog").get_by_role("button", name="Hold")
     await expect(page.get_by_label("Reason")).to_be_focused()
     await expect(confirm).to_be_disabled()
@@ -91,7 +97,7 @@ async def test_a_cancelled_roll_back_sends_nothing(visitor: Visitor, releases: l
     page, sent = visitor.page, list[str]()
     await answer_previews(page, offered={})
     await visitor.go("/releases")
-    await page.get_by_role("button", name="Roll back: Acme.Anvil 2.0").first.click()
+    await choose(page, "Roll back", 2)
     dialog = page.get_by_role("dialog")
     await expect(dialog).to_contain_text("machines that already installed it are not changed")
     page.on("request", lambda request: sent.append(request.url) if request.method == "POST" else None)
@@ -113,6 +119,6 @@ async def test_a_step_whose_effect_is_not_known_is_never_taken_unasked(
     await answer_previews(page, status, detail="The catalog is busy.", code="busy")
     page.on("request", lambda request: sent.append(request.post_data or "") if request.method == "POST" else None)
     await visitor.go("/releases")
-    await page.get_by_role("button", name="Hold: Acme.Anvil 2.0").first.click()
+    await choose(page, "Hold")
     await expect(page.locator(place).filter(has_text="The catalog is busy.")).to_be_visible()
     assert sent == ["preview=true&reason=-"]

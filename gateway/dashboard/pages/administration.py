@@ -80,11 +80,16 @@ async def show_settings(page: PageRequest) -> web.Response:
 
 async def show_release_settings(page: PageRequest) -> web.Response:
     """Rings with their gates, the rules of rings, and retention: as fields, and as JSON."""
-    settings = (await page.server_information())["settings"]
+    information = await page.server_information()
+    settings = information["settings"]
     values = {name: settings[name] for name in ("ring_rules", "gates", "retention")}
     texts = {name: json.dumps(value, indent=2, ensure_ascii=False) if value else "" for name, value in values.items()}
     gates = [(ring, settings["gates"].get(ring, {})) for ring in settings["rings"]]
-    rings = [{**each, "name": ring, "signature": _signers(each.get("signature", ""))} for ring, each in gates]
+    machines = information["clients_by_ring"]
+    rings = [
+        {**each, "name": ring, "machines": machines.get(ring), "signature": _signers(each.get("signature", ""))}
+        for ring, each in gates
+    ]
     return page.render("release_settings.html", settings=settings, rings=rings, texts=texts)
 
 

@@ -23,15 +23,16 @@ FILTERS = {"state": ("enabled", "disabled"), "seen": ("day", "week", "month", "s
 async def show_clients(page: PageRequest) -> web.Response:
     """The page. The query's `search` is a part of a name or address, or the end of a token.
 
-    Its `state` and `seen` are those of `find_clients`; other values are left out.
+    Its `state`, `seen` and `ring` are those of `find_clients`; other values are left out.
     """
     query = page.request.query
     search = query.get("search", "").strip()
-    filters = {name: query.get(name, "") if query.get(name) in values else "" for name, values in FILTERS.items()}
-    clients = paginate_operation(
-        page, "find_clients", "clients", text=search, state=filters["state"], seen=filters["seen"]
+    information = await page.server_information()
+    choices = {**FILTERS, "ring": information["settings"]["rings"]}
+    filters = {name: query.get(name, "") if query.get(name) in values else "" for name, values in choices.items()}
+    part = await paginate_operation(
+        page, "find_clients", "clients", text=search, state=filters["state"], seen=filters["seen"], ring=filters["ring"]
     )
-    information, part = await asyncio.gather(page.server_information(), clients)
     return page.render(
         "clients.html",
         information=information,

@@ -122,7 +122,7 @@ async def show_version(page: PageRequest, package_id: str, uid: str) -> web.Resp
         details=details,
         version=version,
         release=release,
-        **releases.template_values(page),
+        **await releases.template_values(page),
         checks=checks and checks["installers"].get(uid),
         expires=_expiry(version["INSTALLER_URL"]),
         metadata=_other_fields(details, VERSION_FIELDS),

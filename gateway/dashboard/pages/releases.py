@@ -31,20 +31,20 @@ async def show_releases(page: PageRequest) -> web.Response:
         "state": state if state in LISTS else LISTS[0],
         "package_id": page.request.query.get("package_id", "").strip(),
     }
-    part = await paginate_operation(page, "find_releases", "releases", size=PAGE_SIZE, **query)
-    rings = [ring["ring"] for ring in part.items[0]["rings"]] if part.items else []
-    return page.render(
-        "releases.html",
-        part=part,
-        query=query,
-        rings=rings,
-        **template_values(page),
+    part, values = await asyncio.gather(
+        paginate_operation(page, "find_releases", "releases", size=PAGE_SIZE, **query), template_values(page)
     )
+    return page.render("releases.html", part=part, query=query, **values)
 
 
-def template_values(page: PageRequest) -> Mapping[str, Any]:
-    """The values that the template of a release needs beside the release."""
-    return {"actions_for": partial(actions_for, page), "is_ready": is_ready, "is_infected": is_infected}
+async def template_values(page: PageRequest) -> Mapping[str, Any]:
+    """The values that the template of a release needs beside the release; `machines` is empty if nobody knows them."""
+    machines: Mapping[str, int] = {}
+    if page.rings and page.may(Permission.SETTINGS_READ):
+        with suppress(Problem):
+            machines = (await page.server_information())["clients_by_ring"]
+    functions = {"actions_for": partial(actions_for, page), "is_infected": is_infected}
+    return {**functions, "machines": machines}
 
 
 def is_infected(release: Release) -> bool:
@@ -87,7 +87,7 @@ def actions_for(page: PageRequest, release: Release) -> Set[str]:
     actions = {"hold", "resume" if status == "paused" else "pause"} if release["next_ring"] else {"hold"}
     if any(ring["offered"] for ring in release["rings"]):
         actions.add("roll_back")
-    if release["next_ring"] and status == "active":
+    if is_ready(release):
         actions.add("promote")
     if needs_approval_of(release, page.caller.person):
         actions.add("approve")
@@ -104,6 +104,11 @@ def needs_approval_of(release: Release, person: str) -> bool:
 def waits_for_approval(gate: Mapping[str, Any]) -> bool:
     """Whether approvals let a gate pass: the gate of approvals, or another one whose finding people may accept."""
     return gate["state"] == "waiting" and "approvals" in gate["codes"]
+
+
+def waits_for_scan(gate: Mapping[str, Any]) -> bool:
+    """Whether the scanner will look at the file; an external installer waits for approvals."""
+    return gate["gate"] == "scan" and "scan_external" not in gate["codes"]
 
 
 def gates_of(release: Release, state: str) -> Sequence[Mapping[str, Any]]:
@@ -147,7 +152,7 @@ def waiting_for(page: PageRequest, releases: Sequence[Release]) -> Waiting:
         for_approval=[row for row in releases if may_release and needs_approval_of(row, person)],
         for_promotion=[row for row in releases if may_release and is_ready(row)],
         own_for_approval=[row for row in own if any(map(waits_for_approval, gates_of(row, "waiting")))],
-        for_scan=[row for row in releases if any(gate["gate"] == "scan" for gate in gates_of(row, "waiting"))],
+        for_scan=[row for row in releases if any(map(waits_for_scan, gates_of(row, "waiting")))],
         failed=[row for row in releases if gates_of(row, "failed")],
         held=[row for row in releases if row["status"] == "held"],
         paused=[row for row in releases if row["status"] == "paused"],

@@ -18,10 +18,12 @@ const linesOf = (effect) =>
     return [{ text: withValues(texts()[`effect${list[0].toUpperCase()}${list.slice(1)}`], { count }), versions, more: count - versions.length }];
   });
 
-const ringsOf = (offered) =>
-  Object.entries(offered).map(([ring, version]) => ({
-    text: withValues(version ? texts().effectRing : texts().effectNothing, { ring, version }),
-  }));
+// `machines` has the number of machines in each ring.
+const ringsOf = (offered, machines) =>
+  Object.entries(offered).map(([name, version]) => {
+    const ring = name in machines ? withValues(texts().effectMachines, { ring: name, count: machines[name] }) : name;
+    return { text: withValues(version ? texts().effectRing : texts().effectNothing, { ring, version }) };
+  });
 
 const bodyOf = (element) => {
   if (!element.matches("form")) return new URLSearchParams({ ...JSON.parse(element.getAttribute("hx-vals") ?? "{}"), preview: "true" });
@@ -47,7 +49,7 @@ export const effectOf = async (element) => {
   if (element.dataset.as === "hold") body.set("reason", "-"); // It is required, and has no effect on the rings.
   try {
     const { effect, offered } = await callOperation(method, url, { body });
-    if (offered) return { items: ringsOf(offered).map(itemOf), typed: "" };
+    if (offered) return { items: ringsOf(offered, JSON.parse(document.getElementById(element.dataset.as).dataset.machines)).map(itemOf), typed: "" };
     const lines = linesOf(effect);
     return lines.length ? { items: lines.map(itemOf), typed: effect.offered_total ? String(effect.offered_total) : "" } : null;
   } catch (problem) {

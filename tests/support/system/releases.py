@@ -48,8 +48,8 @@ async def add_user(api: Api, username: str, role: str = "administrator") -> Api:
 
 
 async def add_releases(api: Api, package_id: str) -> None:
-    """Set two rings, and publish a version that waits for an approval and one that is held."""
-    await set_policy(api, "pilot,everyone", {"everyone": {"approvals": 1}})
+    """Set three rings, and publish a version that may be approved and promoted, and one that is held."""
+    await set_policy(api, "pilot,broad,everyone", {"everyone": {"approvals": 1}})
     await publish(api, package_id, "7.0")
     held = await publish(api, package_id, "7.1")
     assert (await api.call("POST", "hold_version", held.uid, data={"reason": "It fails."})).status == 200

@@ -50,6 +50,11 @@ async def version_details(catalog: Catalog, caller: Caller, uid: str) -> dict[st
     return version
 
 
+async def shown(catalog: Catalog, caller: Caller) -> list[dict[str, Any]]:
+    """The versions of acme.editor without their addresses, which have the time of the answer."""
+    return [{**version, "INSTALLER_URL": ""} for version in await catalog.versions(caller)]
+
+
 @pytest.mark.parametrize("multipart", [True, False])
 async def test_all_fields_of_a_package_are_returned(catalog: Catalog, multipart: bool) -> None:
     caller = make_caller()
@@ -136,11 +141,11 @@ async def test_an_edit_of_every_field_is_in_the_audit_log(catalog: Catalog, call
 
 async def test_records_older_than_manifests_are_read_unchanged(catalog: Catalog, caller: Caller) -> None:
     uid = await catalog.add_version(caller)
-    new = await version_details(catalog, caller, uid), await details(catalog, caller), await catalog.versions(caller)
+    new = await version_details(catalog, caller, uid), await details(catalog, caller), await shown(catalog, caller)
     for name in ("packages", "versions"):
         await catalog.database[name].update_many({"tenant_id": caller.tenant_id}, {"$unset": {"manifest": ""}})
 
-    old = await version_details(catalog, caller, uid), await details(catalog, caller), await catalog.versions(caller)
+    old = await version_details(catalog, caller, uid), await details(catalog, caller), await shown(catalog, caller)
 
     assert old == new
     await edit(catalog, caller, moniker="editor")

@@ -251,6 +251,7 @@ async def test_a_version_that_was_rolled_back_begins_again(tenant: ReleaseTenant
     await tenant.done(tenant.bob, "approve_version", uid)
     await tenant.done(tenant.bob, "promote_version", uid, ring="everyone")
     await tenant.done(tenant.bob, "roll_back_version", uid)
+    assert [ring["gates"] for ring in (await tenant.release(uid))["rings"]] == [[], [], []]
     if is_held:
         await tenant.done(tenant.bob, "hold_version", uid, reason="no")
     assert await tenant.offered(uid) == []

@@ -16,8 +16,8 @@ from tests.support.services.catalog import Catalog
 from tests.support.services.releases import ReleaseTenant, checks
 
 SIGNED = {"pilot": {"signature": "signed"}}
-BEFORE_ACME = "The signer is CN=Evil; the version before was signed by CN=Acme. It has 0 of 1 approvals."
-NOT_KNOWN = "The signer is CN=Acme; the signer of the version before is not known. It has 0 of 1 approvals."
+BEFORE_ACME = "The signer is CN=Evil; the version before was signed by CN=Acme. 0 of 1 approved."
+NOT_KNOWN = "The signer is CN=Acme; the signer of the version before is not known. 0 of 1 approved."
 
 
 BEFORE_BROAD = {"broad": {"signature": "signed"}}

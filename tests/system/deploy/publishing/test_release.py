@@ -86,7 +86,7 @@ async def test_the_list_has_one_line_for_each_version_in_flight(tenant: Api, pac
 async def test_show_prints_the_gates_of_each_ring(tenant: Api, uid: str) -> None:
     result = await run(tenant, "show", uid)
     assert "pilot: offered since" in result.output
-    assert "everyone: not offered\n  approval waiting: It has 0 of 1 approvals." in result.output
+    assert "everyone: not offered\n  approval waiting: 0 of 1 approved." in result.output
 
 
 @pytest.mark.full

@@ -82,7 +82,7 @@ async def test_the_server_page_works_without_statistics(tenant: Api, monkeypatch
     async def unavailable(*_: object) -> None:
         raise Unavailable("The client registry does not answer; try again soon.")
 
-    monkeypatch.setattr("gateway.auth.directories.ClientDirectory.count", unavailable)
+    monkeypatch.setattr("gateway.auth.directories.ClientDirectory.usage", unavailable)
     text = await load_text(tenant, "server")
     assert "Tenant statistics are unavailable:" in text
     assert text.count("Ready") == 5
@@ -201,7 +201,7 @@ async def test_the_form_of_a_version_says_who_signed_the_file(tenant: Api) -> No
         await wait_for_inspection(tenant, file)
     assert "This file is not signed." in await load_text(tenant, "publish", name)
     text = await load_text(tenant, "publish", signed)
-    assert "The signature leads to no certificate that this server trusts." in text
+    assert "This file is signed, but this server does not trust the signer yet." in text
     assert f"Signer: {PUBLISHER}" in text
 
 

@@ -302,7 +302,7 @@ def test_text_of_a_certificate_cannot_break_a_log() -> None:
 def test_a_finding_that_people_may_accept_says_so_in_its_codes() -> None:
     state = state_of({"scan": True, "approvals": 0}, checks=make_checks("too_large"))
     assert state.reason == Reason(("scan_too_large", "approvals"), {"count": "0", "needed": "1"})
-    assert state.reason.text == "The file is too large for the scanner. It has 0 of 1 approvals."
+    assert state.reason.text == "The file is too large for the scanner. 0 of 1 approved."
 
 
 @each(

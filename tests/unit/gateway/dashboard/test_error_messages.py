@@ -206,7 +206,7 @@ def test_a_winget_refusal_names_the_other_version() -> None:
         (Reason.given("%(x)s {y}"), "%(x)s {y}"),
         (
             Reason(("scan_too_large", "approvals"), {"count": "0", "needed": "1"}),
-            "Die Datei ist zu groß für die Virenprüfung. 0 von 1 Genehmigungen liegen vor.",
+            "Die Datei ist zu groß für die Virenprüfung. 0 von 1 genehmigt.",
         ),
         (
             Reason(("scan_infected", "cause"), {"cause": "Eicar (test) %s"}),

@@ -239,5 +239,10 @@ def test_a_viewer_is_told_of_stopped_versions_and_of_gates_that_failed() -> None
     assert (waiting.held, waiting.paused, waiting.for_scan, waiting.failed) == ([held], [paused], [scanned], [failed])
 
 
+def test_an_external_installer_waits_for_no_scan() -> None:
+    external = make_release(gates=(make_gate("scan", "waiting", "scan_external", "approvals", count="0", needed="1"),))
+    assert waiting_for(page_of("eve", Role.VIEWER), [external]).for_scan == []
+
+
 def test_nothing_waits_without_releases() -> None:
     assert not waiting_for(page_of(), []).any
