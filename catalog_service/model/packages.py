@@ -95,7 +95,7 @@ def audit_text(value: Any) -> str:
     """Return a value as a text for the audit log; a long text or a logo by its SHA-256."""
     if isinstance(value, bool):
         return str(int(value))
-    if not isinstance(value, str | bytes):
+    if not isinstance(value, str | bytes | None):
         value = json.dumps(value)
     content = value.encode() if isinstance(value, str) else value
     if isinstance(value, str) and len(value) <= AUDIT_TEXT_LIMIT:

@@ -31,7 +31,7 @@ PACKAGE_FIELDS = frozenset(
 )
 VERSION_FIELDS = frozenset(
     {"uid", "package_id", "package_version", "channel", "file_architect", "file_type", "file_scope", "package_locale"}
-    | {"winget_refusals", "shared_identities", "size", "published_at", "published_by"}
+    | {"revision", "winget_refusals", "shared_identities", "size", "published_at", "published_by"}
 )
 # A word in every shell. PowerShell splits a word that begins with a dash at its dots.
 _PLAIN = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+-]*")
@@ -39,6 +39,8 @@ _SPECIAL_IN_QUOTES = re.compile("[$`\u201c\u201d\u201e]")  # PowerShell takes th
 FONT_SUFFIXES = (".ttf", ".otf", ".ttc", ".otc", ".fnt")
 SUFFIXES = ",".join((".exe", ".msi", ".msix", ".appx", ".msixbundle", ".appxbundle", ".zip", *FONT_SUFFIXES))
 SWITCH_PREFIX = "switch_"
+# The beginnings of the names of fields that mostly stay the same from version to version.
+COPIED = ("file_scope", "package_locale", SWITCH_PREFIX, "dep_", "commands")
 MAX_POLLS = 40  # by a page, each a little later than the one before: three minutes in all
 
 
@@ -96,7 +98,9 @@ async def show_package(page: PageRequest, package_id: str) -> web.Response:
         expires=_expiry(part.items[0]["download_url"]) if part.items else "",
         metadata=_other_fields(package, PACKAGE_FIELDS),
         command=install_command(package_id, page.caller.tenant_id)
-        if not refusal and any(_may_be_installed(version, by_uid.get(version["uid"])) for version in part.items)
+        if not refusal
+        and package["package_active"] == "1"
+        and any(_may_be_installed(version, by_uid.get(version["uid"])) for version in part.items)
         else "",
     )
 
@@ -108,18 +112,28 @@ def _may_be_installed(version: Mapping[str, Any], release: releases.Release | No
 
 
 async def show_version(page: PageRequest, package_id: str, uid: str) -> web.Response:
-    """The page of a version. Raises NotFound for a version of another package."""
-    details, version, release, checks = await asyncio.gather(
+    """The page of a version. Raises NotFound for a version of another package.
+
+    With `copy` in the query, fields of the form have the values of that version. Nothing is saved.
+    """
+    copied = page.request.query.get("copy", "")
+    details, source, others, version, release, checks = await asyncio.gather(
         page.fetch("get_version_details", uid),
+        page.fetch("get_version_details", copied or uid),
+        page.fetch("find_versions", package_id, limit="20"),
         page.fetch("get_specific_package_version", uid),
         page.fetch("get_release", uid),
         or_none(page.request.app[SERVICES][UPLOAD].json(page.caller, "installer_checks", {"version_uids": [uid]})),
     )
-    if version["PACKAGE_ID"] != package_id:
+    if {version["PACKAGE_ID"], source["package_id"]} != {package_id}:
         raise NotFound("The package has no such version.", reason="other_packages_version")
     return page.render(
         "version.html",
         details=details,
+        form={**details, **{name: value for name, value in source.items() if name.startswith(COPIED)}},
+        copied=source if copied else None,
+        others=[other for other in others["versions"] if other["uid"] != uid],
+        values=_choices(page),
         version=version,
         release=release,
         **await releases.template_values(page),
@@ -173,8 +187,8 @@ async def show_version_form(page: PageRequest, server_filename: str) -> web.Resp
 
     file = await page.fetch("inspect_upload", server_filename)
     document: Any = page.request.app[STATIC_FILES].document
-    schemas = document["components"]["schemas"]
-    fields, polls = schemas["VersionFields"]["properties"], query.get("polls", "0")
+    fields = document["components"]["schemas"]["VersionFields"]["properties"]
+    polls = query.get("polls", "0")
     switches = [field.removeprefix(SWITCH_PREFIX) for field in fields if field.startswith(SWITCH_PREFIX)]
     return page.render(
         "publish_version.html",
@@ -188,8 +202,15 @@ async def show_version_form(page: PageRequest, server_filename: str) -> web.Resp
         max_polls=MAX_POLLS,
         suggested_id=_suggested_id(file),
         switches=[name for name in switches if name != "Silent"],
-        values={schema: schemas[schema]["enum"] for schema in ("Architecture", "FileType", "Locale", "Scope")},
+        values=_choices(page),
     )
+
+
+def _choices(page: PageRequest) -> Mapping[str, Sequence[str]]:
+    """The values of the fields of a version that have a list of values."""
+    document: Any = page.request.app[STATIC_FILES].document
+    schemas = document["components"]["schemas"]
+    return {schema: schemas[schema]["enum"] for schema in ("Architecture", "FileType", "Locale", "Scope")}
 
 
 def _is_unrecognised(file: Mapping[str, Any]) -> bool:
