@@ -39,7 +39,7 @@ _SPECIAL_IN_QUOTES = re.compile("[$`\u201c\u201d\u201e]")  # PowerShell takes th
 FONT_SUFFIXES = (".ttf", ".otf", ".ttc", ".otc", ".fnt")
 SUFFIXES = ",".join((".exe", ".msi", ".msix", ".appx", ".msixbundle", ".appxbundle", ".zip", *FONT_SUFFIXES))
 SWITCH_PREFIX = "switch_"
-# The beginnings of the names of fields that mostly stay the same from version to version.
+# Beginnings of the names of fields that are the same for the versions of a package.
 COPIED = ("file_scope", "package_locale", SWITCH_PREFIX, "dep_", "commands")
 MAX_POLLS = 40  # by a page, each a little later than the one before: three minutes in all
 
@@ -114,26 +114,28 @@ def _may_be_installed(version: Mapping[str, Any], release: releases.Release | No
 async def show_version(page: PageRequest, package_id: str, uid: str) -> web.Response:
     """The page of a version. Raises NotFound for a version of another package.
 
-    With `copy` in the query, fields of the form have the values of that version. Nothing is saved.
+    With `copy` in the query, the form has the fields of that version of the package; nothing is saved.
     """
     copied = page.request.query.get("copy", "")
-    details, source, others, version, release, checks = await asyncio.gather(
+    details, version, others, release, checks = await asyncio.gather(
         page.fetch("get_version_details", uid),
-        page.fetch("get_version_details", copied or uid),
-        page.fetch("find_versions", package_id, limit="20"),
         page.fetch("get_specific_package_version", uid),
+        page.fetch("find_versions", package_id, limit=str(PAGE_SIZE)),
         page.fetch("get_release", uid),
         or_none(page.request.app[SERVICES][UPLOAD].json(page.caller, "installer_checks", {"version_uids": [uid]})),
     )
+    source = await page.fetch("get_version_details", copied) if copied else details
     if {version["PACKAGE_ID"], source["package_id"]} != {package_id}:
         raise NotFound("The package has no such version.", reason="other_packages_version")
+    document: Any = page.request.app[STATIC_FILES].document
+    schemas = document["components"]["schemas"]
     return page.render(
         "version.html",
         details=details,
         form={**details, **{name: value for name, value in source.items() if name.startswith(COPIED)}},
         copied=source if copied else None,
         others=[other for other in others["versions"] if other["uid"] != uid],
-        values=_choices(page),
+        values={name: schemas[name]["enum"] for name in ("Locale", "Scope")},
         version=version,
         release=release,
         **await releases.template_values(page),
@@ -187,8 +189,8 @@ async def show_version_form(page: PageRequest, server_filename: str) -> web.Resp
 
     file = await page.fetch("inspect_upload", server_filename)
     document: Any = page.request.app[STATIC_FILES].document
-    fields = document["components"]["schemas"]["VersionFields"]["properties"]
-    polls = query.get("polls", "0")
+    schemas = document["components"]["schemas"]
+    fields, polls = schemas["VersionFields"]["properties"], query.get("polls", "0")
     switches = [field.removeprefix(SWITCH_PREFIX) for field in fields if field.startswith(SWITCH_PREFIX)]
     return page.render(
         "publish_version.html",
@@ -202,15 +204,8 @@ async def show_version_form(page: PageRequest, server_filename: str) -> web.Resp
         max_polls=MAX_POLLS,
         suggested_id=_suggested_id(file),
         switches=[name for name in switches if name != "Silent"],
-        values=_choices(page),
+        values={schema: schemas[schema]["enum"] for schema in ("Architecture", "FileType", "Locale", "Scope")},
     )
-
-
-def _choices(page: PageRequest) -> Mapping[str, Sequence[str]]:
-    """The values of the fields of a version that have a list of values."""
-    document: Any = page.request.app[STATIC_FILES].document
-    schemas = document["components"]["schemas"]
-    return {schema: schemas[schema]["enum"] for schema in ("Architecture", "FileType", "Locale", "Scope")}
 
 
 def _is_unrecognised(file: Mapping[str, Any]) -> bool:

@@ -47,7 +47,6 @@ EXAMPLE_USER = {"username": "alice", "password": "correct horse battery staple"}
 EXAMPLE_CHANGE = "old_password: correct horse battery staple"
 EXAMPLE_PACKAGE = "Mozilla.Firefox"
 EXAMPLE_VERSIONS = ("3f2b8e5c-7a43-4d19-b7c8-2f4b9a1d6e70", "a9c1d0e4-5b6f-4e27-8d3a-1c0b9f8e7d6c")
-EXAMPLE_ETAG = '"5f0e8c1b6d5e4f0e9b570f2f4a5d9c11"'  # It is of no version here.
 EXAMPLE_CLIENT = {
     "client_id": "6c9f2a17-0f3c-4b8a-9d55-7e1b2c3d4e5f",
     "auth_token": "0d9a4f1e-2a5c-4c63-9a0e-8a2f3d1b7c55",
@@ -114,7 +113,6 @@ async def _document_with_existing_examples(api: Api, client: Mapping[str, str]) 
     await add_package(api, EXAMPLE_PACKAGE)
     versions = [await publish(api, EXAMPLE_PACKAGE, f"0.{number}") for number in range(len(EXAMPLE_VERSIONS))]
     document = DOCUMENT.read_text(encoding="utf-8").replace(EXAMPLE_CHANGE, f"old_password: {PASSWORD}")
-    document = document.replace(EXAMPLE_ETAG, "*")
     for example, version in zip(EXAMPLE_VERSIONS, versions, strict=True):
         document = document.replace(example, version.uid)
     for name, example in EXAMPLE_CLIENT.items():

@@ -77,7 +77,13 @@ async def test_the_page_of_a_version_shows_its_rings_verdicts_and_history(tenant
     page = await load_page(tenant, "packages", package, "versions", uid)
     text = text_of(page)
     assert "<script>alert" not in page
-    for words in ("Version 1.0 held", "Scan not checked", "Signature not", "Pinned No", "pilot withdrawn"):
+    for words in (
+        "Version 1.0 Scan: not checked",
+        "In winget held",
+        "Scan not checked",
+        "Pinned No",
+        "pilot withdrawn",
+    ):
         assert words in text
     assert re.search("Held . admin", text)
     assert re.search("Ring entered pilot .", text)
