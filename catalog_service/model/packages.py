@@ -95,20 +95,12 @@ def audit_text(value: Any) -> str:
     """Return a value as a text for the audit log; a long text or a logo by its SHA-256."""
     if isinstance(value, bool):
         return str(int(value))
-    if isinstance(value, list | tuple | dict):
+    if not isinstance(value, str | bytes | None):
         value = json.dumps(value)
     content = value.encode() if isinstance(value, str) else value
     if isinstance(value, str) and len(value) <= AUDIT_TEXT_LIMIT:
         return value
     return f"sha256:{hashlib.sha256(content).hexdigest()}" if content else ""
-
-
-class VersionChanged(Problem):
-    """The version is not the one that `If-Match` names."""
-
-    status = 412
-    code = "version_changed"
-    text = "Somebody changed this version since you read it. Read it again, then make your change."
 
 
 class PackageExists(Problem):

@@ -9,6 +9,7 @@ from uuid import uuid4
 
 from pydantic import TypeAdapter
 
+from common.errors import Problem
 from common.tenants import ALL_RINGS, DEFAULT_RING
 
 
@@ -75,6 +76,7 @@ DUE_NOW: dict[str, Any] = {"release.due": True}  # for `$currentDate`
 # The English of each code. The dashboard has other languages in its catalogues.
 SENTENCES = {
     "given": "{text}",
+    "fields": "Fields: {fields}.",
     "cause": "({cause})",
     "approvals": "{count} of {needed} approved.",
     "ring_before": "Not in the ring '{ring}' yet.",
@@ -236,6 +238,14 @@ class Release:
         return next((entry for entry in reversed(self.entered) if entry.ring == ring), None)
 
 
+class VersionChanged(Problem):
+    """The record is not the one that the caller has read."""
+
+    status = 412
+    code = "version_changed"
+    text = "This version was changed since you read it. Read it again, then make your change."
+
+
 @dataclass(frozen=True)
 class VersionRelease:
     """A version with its stage and its record, at the time `now` of the database's clock.
@@ -294,6 +304,21 @@ class VersionRelease:
     def authors(self) -> set[str]:
         """The people whose approvals do not count: the publisher, and those who changed what machines run."""
         return {self.release.publisher or self.published_by, *self.release.editors}
+
+    @property
+    def edited_at(self) -> str:
+        """The time of the last change of what machines run, "" for none."""
+        return self.release.edited_at.isoformat() if self.release.edited_at else ""
+
+    @property
+    def changed(self) -> VersionChanged:
+        """The error for a caller who read an earlier record, with the last change."""
+        edited = next((event for event in reversed(self.release.history) if event.event == "edited"), None)
+        if edited is None:
+            return VersionChanged()
+        text = f"{edited.by} changed this version since you read it. {edited.reason.text} Read it again."
+        fields = edited.reason.params["fields"]
+        return VersionChanged(text, reason="version_changed_by", by=edited.by, fields=fields)
 
     @property
     def is_withheld(self) -> bool:

@@ -1,7 +1,7 @@
 """A version of a package, its document in the database, and the order of versions."""
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from functools import total_ordering
@@ -162,9 +162,9 @@ def document_of(version: PackageVersion) -> dict[str, Any]:
     return {**fields, "manifest": to_document(version.manifest), "identities": version.identities}
 
 
-def entity_tag(version: PackageVersion) -> str:
-    """The ETag of a version's record: all that an edit can change."""
-    return f'"{sha256(_ADAPTER.dump_json(version, exclude={"published_at", "stage"})).hexdigest()[:32]}"'
+def revision_of(version: PackageVersion) -> str:
+    """A digest of a version's record, with all that an edit can change."""
+    return sha256(_ADAPTER.dump_json(version, exclude={"published_at", "stage"})).hexdigest()[:32]
 
 
 def version_of(document: dict[str, Any]) -> PackageVersion:
@@ -262,10 +262,11 @@ class PendingVersion:
 
 @dataclass(frozen=True)
 class VersionEdit:
-    """A version before and after a change of its record."""
+    """A version before and after a change of its record, with the old and new texts of its form's fields."""
 
     before: PackageVersion
     after: PackageVersion
+    texts: Mapping[str, tuple[str, str]]
 
     @property
     def is_of_texts(self) -> bool:

@@ -79,7 +79,7 @@ def _needs_none(_: Policy, __: VersionRelease) -> bool:
 
 # The steps that administrators take with a version, by the names of the operations without `_version`.
 STEPS: Mapping[str, Callable[..., VersionRelease]] = {
-    "approve": lambda _, facts, caller: transitions.approve(facts.version, caller.person),
+    "approve": lambda _, facts, caller, edited_at: transitions.approve(facts.version, caller.person, edited_at),
     "promote": lambda policy, facts, caller, ring: transitions.promote(policy, facts, ring, caller.username),
     "pause": lambda _, facts, caller: transitions.pause(facts.version, caller.username),
     "resume": lambda _, facts, caller: transitions.resume(facts, caller.username),
@@ -178,7 +178,9 @@ class Releases:
         step = partial(STEPS[operation], caller=caller, **fields)
         return await self._change(caller, uid, step, NEEDS_CHECKS.get(operation, _needs_none), preview=preview)
 
-    async def edit(self, caller: Caller, uid: str, read: Callable[[], Awaitable[VersionEdit]]) -> VersionEdit:
+    async def edit(
+        self, caller: Caller, uid: str, read: Callable[[VersionRelease], Awaitable[VersionEdit]]
+    ) -> VersionEdit:
         """Change a version's record. `read` is called again if another change came first; raises what it raises.
 
         Raises VersionNotFound, VersionApproved, or VersionExists.
@@ -187,13 +189,13 @@ class Releases:
             version = await self.store.find(caller.tenant_id, uid)
             caller.require_package(version.package_id)
             policy = await self.policies.find(caller.tenant_id)  # read after the version, see `MongoPolicyStore.edit`
-            edit = await read()  # Its fence is read before, so no other edit is lost.
+            edit = await read(version)  # Its fence is read before, so no other edit is lost.
             if edit.before == edit.after:
                 return edit
-            after = version
+            reason = Reason(("fields",), {"fields": ", ".join(edit.texts)})
+            after = version.with_event("edited", caller.username, reason=reason)
             if not edit.is_of_texts:
-                after = transitions.edit(policy, version, caller.person, caller.username)
-                (after,) = await self._advanced(policy, [after])
+                (after,) = await self._advanced(policy, [transitions.edit(policy, after, caller.person)])
             with suppress(ReleaseChanged):
                 await self._tell(await self.store.save_edited(version, after, edit))
                 return edit

@@ -54,11 +54,16 @@ class VersionStopped(Conflict):
     text = "The version is {status}. Resume it first."
 
 
-def approve(version: VersionRelease, person: str) -> VersionRelease:
-    """Add an approval of the version's file, or renew it if a check waits that does not count it. Raises OwnVersion."""
+def approve(version: VersionRelease, person: str, edited_at: str | None = None) -> VersionRelease:
+    """Add an approval of the version's file, or renew it if a check waits that does not count it.
+
+    Raises OwnVersion, or VersionChanged if the approver saw the version as it was at an earlier `edited_at`.
+    """
     if not person or person in version.authors:
         raise OwnVersion
     release = version.release
+    if edited_at is not None and edited_at != version.edited_at:
+        raise version.changed
     is_missed = any(
         state.gate in CHECKED and state.state is GateStatus.WAITING and person not in state.by
         for state in release.gates
@@ -70,7 +75,7 @@ def approve(version: VersionRelease, person: str) -> VersionRelease:
     return replace(version, release=replace(release, approvals=approvals)).with_event("approved", person)
 
 
-def edit(policy: Policy, version: VersionRelease, person: str, by: str) -> VersionRelease:
+def edit(policy: Policy, version: VersionRelease, person: str) -> VersionRelease:
     """Note a change of what machines run: earlier approvals do not count, and days in rings count from now.
 
     Raises VersionApproved in a ring that needs approvals: its machines would run what nobody approved.
@@ -81,8 +86,7 @@ def edit(policy: Policy, version: VersionRelease, person: str, by: str) -> Versi
         if gates_of(policy, ring).approvals or ring in approved:
             raise VersionApproved(ring=ring)
     editors = tuple(dict.fromkeys((*release.editors, person)))
-    version = replace(version, release=replace(release, approvals=(), editors=editors, edited_at=version.now))
-    return version.with_event("edited", by) if policy.is_controlled or version.stage else version
+    return replace(version, release=replace(release, approvals=(), editors=editors, edited_at=version.now))
 
 
 def pause(version: VersionRelease, by: str) -> VersionRelease:

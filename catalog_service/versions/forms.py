@@ -31,7 +31,6 @@ from common.auth.internal_tokens import Caller
 from common.errors import InvalidField, InvalidRequest, Overloaded, Unavailable, UpstreamProblem
 from common.http.forms import Form, clean
 from common.telemetry import is_hidden
-from common.tenants import Tenant
 
 ID_LIMIT = 128  # characters, of these all
 VERSION_LIMIT = 128
@@ -58,11 +57,6 @@ FORM_NAMES = {
 # fields: the version is created, and winget clients are not offered it.
 REFUSED_FIELDS = frozenset([*VersionManifest.model_fields, "dep_windows_features"])
 
-# The fields that an edit changes, beside switches, dependencies and the manifest.
-EDITABLE = (
-    *("architecture", "installer_type", "scope", "locale", "channel", "nested_type", "nested_paths"),
-    *("product_code", "upgrade_code", "package_family_name", "upgrades"),
-)
 REQUIRED = ("package_version", "file_architect", "file_type", "file_scope")
 IDENTIFIERS = ("productcode", "upgradecode", "package_family_name", "signature_sha256")
 # For these types the file itself has an architecture.
@@ -143,60 +137,10 @@ def _uid(text: str) -> str:
 
 def new_version(form: Form, package_id: str) -> PackageVersion:
     """Return the version that `add_package_version` creates. Raises InvalidField."""
-    return _accepted(parse_version(form, package_id))
+    return accepted(parse_version(form, package_id))
 
 
-def edited_version(form: Form, version: PackageVersion) -> PackageVersion:
-    """Return a version with the sent fields of `edit_package_version`, checked as those of a new version.
-
-    Absent fields keep their value. Raises InvalidField.
-    """
-    sent = parse_version(_with_installer(form, version), version.package_id)
-    names = [name for name in EDITABLE if FORM_NAMES.get(name, name) in form.fields]
-    switches = {each.name.lower() for each in Switch if f"switch_{each}" in form.fields}
-    dependencies = {name for name in vars(version.dependencies) if f"dep_{name}" in form.fields}
-    if form.fields.keys() & {"dep_pkg_identifier", "dep_pkg_min_version"}:
-        dependencies.add("packages")
-    manifest = VersionManifest.model_fields.keys() & form.fields.keys()
-    edited = replace(
-        version,
-        **{name: getattr(sent, name) for name in names},
-        switches=replace(version.switches, **{name: getattr(sent.switches, name) for name in switches}),
-        dependencies=replace(version.dependencies, **{name: getattr(sent.dependencies, name) for name in dependencies}),
-        manifest=version.manifest.model_copy(update={name: getattr(sent.manifest, name) for name in manifest}),
-    )
-    if edited.installer_type is not FileType.ZIP:
-        edited = replace(edited, nested_paths=())
-    return _accepted(edited)
-
-
-async def checked_edit(
-    installers: UploadService, tenant: Tenant, form: Form, version: PackageVersion
-) -> PackageVersion:
-    """Return the edited version; for a strict tenant, raises InstallerContradicts as for a new version.
-
-    An identifier that the edit removes is the one of the file again. The file is read as by a service, because a
-    restricted token may edit a version whose file another token uploaded.
-    """
-    service, edited = Caller.service(tenant), edited_version(form, version)
-    if not version.installer_url:
-        await completed_form(installers, service, _with_installer(form, version))
-    if edited.installer_type is version.installer_type and not form.fields.keys() & set(IDENTIFIERS):
-        return edited
-    return await with_identifiers(installers, service, edited)
-
-
-def _with_installer(form: Form, version: PackageVersion) -> Form:
-    """Return a form with the installer and the name of a version, and its required fields that were not sent."""
-    required = {name: str(getattr(version, field)) for field, name in FORM_NAMES.items() if name in REQUIRED}
-    installer = {"installer_url": version.installer_url, "installer_sha256": version.sha256}
-    fixed = installer if version.installer_url else {"server_filename": version.server_filename}
-    fixed["package_version"] = version.version
-    texts = {name: (text,) for name, text in required.items() if name not in form.fields}
-    return Form({**form.fields, **texts, **{name: (text,) for name, text in fixed.items()}})
-
-
-def _accepted(version: PackageVersion) -> PackageVersion:
+def accepted(version: PackageVersion) -> PackageVersion:
     """Return the version. Raises InvalidField for a contradiction in a field of `REFUSED_FIELDS`."""
     for contradiction in contradictions(version):
         if contradiction.field in REFUSED_FIELDS:

@@ -5,7 +5,7 @@ see active versions only. `sweep` finishes interrupted operations. A version wit
 steps, so that it notices a deletion of its package.
 """
 
-from collections.abc import Awaitable, Callable, Sequence, Set
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby
 from operator import attrgetter
@@ -17,13 +17,11 @@ from catalog_service.catalog.cache import CatalogCache
 from catalog_service.identities.service import Identities
 from catalog_service.model.identities import IdentityTaken, SharedIdentity, normalize_names
 from catalog_service.model.installers import DamagedFile, FinishedUpload, InstallerFile
-from catalog_service.model.packages import PackageNotFound, VersionChanged, VersionExists, VersionNotFound
+from catalog_service.model.packages import PackageNotFound, VersionExists, VersionNotFound
 from catalog_service.model.versions import (
     HiddenVersion,
     PackageVersion,
     PendingVersion,
-    VersionEdit,
-    entity_tag,
     file_fields,
     newest_first,
 )
@@ -61,9 +59,6 @@ class ReleaseControl(Protocol):
     async def control_of_new(self, tenant_id: str) -> tuple[bool, bool]:
         """Whether a new version begins before the first ring, and whether nobody downloads its file before its scan."""
 
-    async def edit(self, caller: Caller, uid: str, read: Callable[[], Awaitable[VersionEdit]]) -> VersionEdit:
-        """Change a version's record, or raise what `read` raises; it may be called again."""
-
     async def begin(self, tenant_id: str, uid: str) -> None:
         """Let a new version enter the rings that are open to it; later, if that is not possible now."""
 
@@ -98,9 +93,9 @@ class Versions:
     async def with_refusals(self, caller: Caller, uid: str) -> tuple[PackageVersion, Sequence[Refusal]]:
         """Return a version, and the reasons why winget clients refuse it, if any. Raises VersionNotFound."""
         version = await self.find(caller, uid)
-        others = await self.store.of_package(caller.tenant_id, version.package_id) or ()
-        same_channel = [version, *(other for other in others if other.channel == version.channel and other.uid != uid)]
-        return version, winget_refusals(same_channel).get(uid, ())
+        fields = {"version": version.version, "channel": version.channel}  # Others cannot be the same installer.
+        others = await self.store.of_package(caller.tenant_id, version.package_id, **fields) or ()
+        return version, winget_refusals([version, *(other for other in others if other.uid != uid)]).get(uid, ())
 
     async def shared_identities(self, caller: Caller, version: PackageVersion) -> Sequence[SharedIdentity]:
         """Return the identities of a version and its package that other packages have, too."""
@@ -174,28 +169,6 @@ class Versions:
             raise VersionExists(version=version.version)
         await self.installers.release(caller, [version.uid])
         raise PackageNotFound(package_id=version.package_id)
-
-    async def edit(
-        self, caller: Caller, uid: str, change: Callable[[PackageVersion], Awaitable[PackageVersion]], tags: Set[str]
-    ) -> VersionEdit:
-        """Change the record of a version and keep its file. With `tags`, its ETag must be one of them.
-
-        Raises VersionChanged, VersionNotFound, VersionExists, IdentityTaken for a restricted token, what `change`
-        raises, and a Conflict if users approved the version for a ring that it has entered.
-        """
-
-        async def read() -> VersionEdit:
-            before = await self.find(caller, uid)
-            if tags and entity_tag(before) not in tags:
-                raise VersionChanged
-            after = await change(before)
-            await normalize_names(after)
-            if caller.is_restricted:
-                key = (caller.tenant_id, after.package_id)
-                await self.identities.require_free(*key, after.identities, caller.packages)
-            return VersionEdit(before, after)
-
-        return await self.releases.edit(caller, uid, read)
 
     async def delete(self, caller: Caller, package_id: str, uids: Sequence[str]) -> None:
         """Delete these versions and their files, all of them or none.
@@ -276,6 +249,12 @@ class Versions:
     async def _release(self, caller: Caller, uids: Sequence[str]) -> None:
         await self.releases.remember_signers(caller.tenant_id, uids)
         await self.installers.release(caller, uids)
+
+    async def require_free_identities(self, caller: Caller, version: PackageVersion) -> None:
+        """Raise IdentityTaken if the caller may not take an identity that other packages have."""
+        await normalize_names(version)
+        pending = PendingVersion(caller.tenant_id, "", version, packages=caller.packages)
+        await self._require_free_identities(pending, version.identities)
 
     async def _require_free_identities(self, pending: PendingVersion, identities: Sequence[str]) -> None:
         if pending.packages != EVERY_PACKAGE:

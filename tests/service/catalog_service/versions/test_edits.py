@@ -88,6 +88,7 @@ async def test_the_second_of_two_editors_is_told(catalog: Catalog, caller: Calle
     assert (await edit(catalog, caller, uid, tag, switch_Silent="/one")).status == 200
     answer = await edit(catalog, caller, uid, tag, switch_Silent="/two")
     assert (answer.status, answer.body["code"]) == (412, "version_changed")
+    assert answer.body["params"] == {"reason": "version_changed_by", "by": caller.username, "fields": "switch_Silent"}
     assert (await read(catalog, caller, uid))[0]["switch_Silent"] == "/one"
 
 
@@ -121,6 +122,13 @@ async def test_a_wrong_field_is_refused_as_in_a_new_version(catalog: Catalog, se
     uid = await catalog.add_version(caller)
     answer = await edit(catalog, caller, uid, **sent)
     assert (answer.status, answer.body["params"]["field"]) == (400, field)
+
+
+async def test_an_edit_is_checked_together_with_what_stays(catalog: Catalog, caller: Caller) -> None:
+    await catalog.add_package(caller, "acme.shop")
+    uid = await catalog.add_version(caller, "acme.shop", allowed_markets="DE")
+    answer = await edit(catalog, caller, uid, excluded_markets="AT")
+    assert (answer.status, answer.body["params"]["field"]) == (400, "excluded_markets")
 
 
 async def test_an_edit_cannot_make_two_equal_installers(catalog: Catalog) -> None:
@@ -180,6 +188,18 @@ class TestApprovals:
         await tenant.done(tenant.bob, "approve_version", uid)
         await tenant.done(tenant.ada, "promote_version", uid, ring="broad")
         assert await tenant.offered(uid) == ["pilot", "broad"]
+
+    async def test_an_approver_approves_only_the_record_that_he_saw(
+        self, catalog: Catalog, tenant: ReleaseTenant
+    ) -> None:
+        uid = await tenant.publish()
+        seen = (await tenant.release(uid))["edited_at"]
+        await edit(catalog, tenant.ada, uid, switch_Silent="/evil")
+        answer = await tenant.call(tenant.bob, "approve_version", uid, edited_at=seen)
+        assert (answer.status, answer.body["code"]) == (412, "version_changed")
+        assert "switch_Silent" in answer.body["detail"]
+        seen = (await tenant.release(uid))["edited_at"]
+        await tenant.done(tenant.bob, "approve_version", uid, edited_at=seen)
 
     async def test_the_editor_cannot_approve(self, catalog: Catalog, tenant: ReleaseTenant) -> None:
         uid = await tenant.publish()
