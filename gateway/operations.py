@@ -166,6 +166,7 @@ OPERATIONS: tuple[Operation, ...] = (
     _write_catalog("DELETE", "upload_package_version", UPLOAD, timeout=30.0),  # It waits for a running chunk.
     _read_catalog("GET", "get_finished_uploads", CATALOG),
     _read_catalog("GET", "inspect_upload/{server_filename}", UPLOAD),
+    _write_catalog("DELETE", "delete_upload/{server_filename}", UPLOAD, timeout=30.0),
     _read_catalog("GET", "get_damaged_installers", CATALOG),
     _read_catalog("GET", "get_statistics", CATALOG, timeout=15.0),
     _read_catalog("GET", "search", GATEWAY),
