@@ -103,6 +103,14 @@ def audit_text(value: Any) -> str:
     return f"sha256:{hashlib.sha256(content).hexdigest()}" if content else ""
 
 
+class PackageChanged(Problem):
+    """`If-Match` names an earlier state."""
+
+    status = 412
+    code = "package_changed"
+    text = "Somebody else changed this package since you read it. Read it again, then make your change."
+
+
 class PackageExists(Problem):
     """The package id is taken."""
 

@@ -169,6 +169,18 @@ async def test_a_version_is_edited_from_another_one_and_the_second_editor_is_tol
     await expect(page.get_by_label("Silent switch")).to_have_value("/mine")
 
 
+async def test_the_second_editor_of_a_package_is_told(visitor: Visitor) -> None:
+    page = visitor.page
+    await add_package(visitor.api, "Acme.Anvil")
+    await visitor.go("/packages/Acme.Anvil")
+    await page.get_by_label("Publisher").fill("Mine")
+    theirs = {"package_publisher": "Theirs"}
+    assert (await visitor.api.call("PATCH", "edit_package", "Acme.Anvil", data=theirs)).status == 200
+    await page.get_by_role("button", name="Save", exact=True).click()
+    await expect(page.get_by_text("Somebody else changed this package since you read it.")).to_be_visible()
+    await expect(page.get_by_label("Publisher")).to_have_value("Mine")
+
+
 async def test_a_form_is_checked_on_submit_without_scripts(open_page: Open, tenant: Api) -> None:
     visitor = await start_session(await open_page(java_script_enabled=False), tenant)
     await visitor.go("/packages")

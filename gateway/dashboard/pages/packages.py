@@ -27,7 +27,15 @@ CHECKED_FIELDS = (
 QUERY = ("text", "active", "sort", "descending")
 # The pages have labels for these fields; they list all other fields by their names in the interface.
 PACKAGE_FIELDS = frozenset(
-    {"package_id", "package_name", "package_publisher", "package_description", "package_active", "package_logo"}
+    {
+        "revision",
+        "package_id",
+        "package_name",
+        "package_publisher",
+        "package_description",
+        "package_active",
+        "package_logo",
+    }
 )
 VERSION_FIELDS = frozenset(
     {"uid", "package_id", "package_version", "channel", "file_architect", "file_type", "file_scope", "package_locale"}
@@ -85,14 +93,18 @@ async def show_package(page: PageRequest, package_id: str) -> web.Response:
     package, part, stages = await asyncio.gather(
         page.fetch("get_package_details", package_id),
         paginate(page.request, fetch_versions),
-        releases.fetch_in_flight(page, package_id=package_id),
+        releases.fetch_in_flight(page, package_id=package_id, state="all"),
     )
-    by_uid = {release["uid"]: release for release in stages}
+    by_uid, uids = {release["uid"]: release for release in stages}, [version["uid"] for version in part.items]
+    checks = await or_none(
+        page.request.app[SERVICES][UPLOAD].json(page.caller, "installer_checks", {"version_uids": uids})
+    )
     return page.render(
         "package.html",
         package=package,
         part=part,
         releases=by_uid,
+        checks=checks["installers"] if checks else {},
         is_infected=releases.is_infected,
         winget_refusal=refusal,
         expires=_expiry(part.items[0]["download_url"]) if part.items else "",
@@ -153,7 +165,7 @@ def _expiry(url: str) -> str:
 
 
 def _other_fields(details: Mapping[str, Any], names: Set[str]) -> dict[str, Any]:
-    return {name: value for name, value in details.items() if name not in names and value not in ("", [], False)}
+    return {name: value for name, value in details.items() if name not in names and value not in ("", [], [""], False)}
 
 
 def install_command(package_id: str, tenant_id: str) -> str:
