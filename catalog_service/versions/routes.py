@@ -46,6 +46,7 @@ from catalog_service.versions.forms import (
 from common.auth.downloads import download_url
 from common.auth.internal_tokens import Caller
 from common.http.bodies import if_match
+from common.http.bodies import read_json
 from common.http.forms import Form, query_form, read_form
 from common.http.middleware import REVISION_HEADER, audit, caller_of, json_response
 
@@ -189,8 +190,9 @@ async def get_statistics(request: web.Request) -> web.Response:
 
 @routes.post("/{tenant_id}/catalog_summary")
 async def catalog_summary(request: web.Request) -> web.Response:
-    """Internal: the numbers of the catalog and the downloads of 30 days, for the gateway's overview."""
-    summary = await request.app[STATISTICS].summary(caller_of(request), STATISTICS_DAYS)
+    """Internal: the numbers of the catalog and the downloads of some `days`, for the gateway's overview."""
+    days = (await read_json(request)).get("days", STATISTICS_DAYS)
+    summary = await request.app[STATISTICS].summary(caller_of(request), days)
     return json_response(asdict(summary))
 
 

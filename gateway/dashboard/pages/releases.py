@@ -130,6 +130,7 @@ def is_ready(release: Release) -> bool:
 class Waiting:
     """The versions that wait for this user, or for something that the user should know of."""
 
+    infected: Sequence[Release]
     for_approval: Sequence[Release]
     for_promotion: Sequence[Release]
     own_for_approval: Sequence[Release]
@@ -149,6 +150,7 @@ def waiting_for(page: PageRequest, releases: Sequence[Release]) -> Waiting:
     person, may_release = page.caller.person, page.may(Permission.RELEASE_APPROVE)
     own = [row for row in releases if row["published_by"] == person]
     return Waiting(
+        infected=[row for row in releases if is_infected(row)],
         for_approval=[row for row in releases if may_release and needs_approval_of(row, person)],
         for_promotion=[row for row in releases if may_release and is_ready(row)],
         own_for_approval=[row for row in own if any(map(waits_for_approval, gates_of(row, "waiting")))],

@@ -59,7 +59,7 @@ async def test_without_other_services_the_overview_says_which(tenant: Api, monke
     monkeypatch.setattr(ServiceClient, "json", unavailable)
     monkeypatch.setattr(ServiceClient, "readiness", unavailable)
     answer = await tenant.anonymous().call("GET", "dashboard", headers=cookie)
-    assert re.search(r"Installers and storage\s*(</\w+>)?\s*:\s*(<[^>]+>)?\s*Unavailable", answer.body.decode())
+    assert re.search(r">Unavailable</span>\s*<a [^>]*>Installers and storage<", answer.body.decode())
 
 
 async def test_the_server_page_shows_services_that_are_not_ready(tenant: Api, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -170,8 +170,8 @@ async def test_a_long_list_is_shown_in_parts(tenant: Api, monkeypatch: pytest.Mo
     for path, expected in rows:
         first, second, beyond = [main_of(await load_page(tenant, *path, page=page)) for page in ("1", "2", "77")]
         assert [name in first for name in expected] == [True, False], path
-        assert [name in second for name in expected] == [False, True], path
-        assert second == beyond, path
+        for last in (second, beyond):
+            assert [name in last for name in expected] == [False, True], path
 
 
 async def test_a_version_has_its_size_author_and_the_reasons_of_winget(tenant: Api) -> None:

@@ -58,8 +58,9 @@ async def test_the_navigation_counts_the_versions_in_flight(tenant: Api, release
 async def test_the_overview_says_what_waits_for_the_user(tenant: Api, releases: list[dict[str, Any]]) -> None:
     releases.extend(make_release(gates=(make_gate("approval"),)) for _ in range(2))
     releases.append(make_release(status="held"))
-    assert "2 versions wait for your approval 1 version is held" in await load_text(tenant)
-    assert "2 Versionen warten auf Ihre Genehmigung 1 Version ist gesperrt" in await load_text(tenant, language="de")
+    assert "held 1 version is held Waits for you 2 versions wait for your approval" in await load_text(tenant)
+    german = await load_text(tenant, language="de")
+    assert "1 Version ist gesperrt Wartet auf Sie 2 Versionen warten auf Ihre Genehmigung" in german
 
 
 async def test_without_versions_the_page_tells_how_to_set_rings(tenant: Api, releases: list[dict[str, Any]]) -> None:

@@ -1,7 +1,7 @@
 """The pages of the dashboard: overview, install command, long lists, and the buttons for a release."""
 
 import re
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any
 from unittest.mock import Mock
 
@@ -11,7 +11,7 @@ from aiohttp.test_utils import make_mocked_request
 from common.auth.internal_tokens import Caller
 from common.auth.roles import Permission, Role, has_permission
 from gateway.dashboard.page_request import ListPart, PageRequest, paginate, paginate_list
-from gateway.dashboard.pages.overview import CHART_HEIGHT, chart_bars
+from gateway.dashboard.pages.overview import CHART_HEIGHT, chart_bars, expires_soon, is_nearly_full
 from gateway.dashboard.pages.packages import install_command
 from gateway.dashboard.pages.releases import actions_for, is_ready, waiting_for
 from gateway.dashboard.templating import set_up_templates
@@ -24,14 +24,31 @@ NOW = datetime(2026, 11, 22, 12, tzinfo=UTC)
 
 
 def test_the_chart_ends_today_and_has_30_days() -> None:
-    bars = chart_bars({}, NOW)
+    bars = chart_bars({}, NOW, 30)
     assert (len(bars), bars[0].day, bars[-1].day) == (30, "2026-10-24", "2026-11-22")
     assert {bar.height for bar in bars} == {0}
 
 
 def test_the_highest_bar_fills_the_chart() -> None:
-    bars = chart_bars({"2026-11-21": 4, "2026-11-22": 1, "2025-01-01": 9}, NOW)
+    bars = chart_bars({"2026-11-21": 4, "2026-11-22": 1, "2025-01-01": 9}, NOW, 30)
     assert [(bar.y, bar.height) for bar in bars[-2:]] == [(0, CHART_HEIGHT), (75, 25)]
+
+
+def test_the_chart_of_a_year_has_a_bar_for_each_week() -> None:
+    bars = chart_bars({"2026-11-22": 1, "2026-11-16": 2, "2026-11-15": 4}, NOW, 365)
+    assert (len(bars), [(bar.day, bar.downloads) for bar in bars[-2:]]) == (52, [("2026-11-09", 4), ("2026-11-16", 3)])
+
+
+@each(("days", "is_told"), [(13, True), (-1, True), (15, False), (None, False)])
+def test_a_token_that_ends_soon_is_told(days: int | None, is_told: bool) -> None:
+    ends = None if days is None else (NOW + timedelta(days=days)).isoformat()
+    assert expires_soon({"expires_at": ends}, NOW) == is_told
+
+
+@each(("quota", "is_told"), [(None, False), (100, True), (112, False)])
+def test_a_storage_that_is_nearly_full_is_told(quota: int | None, is_told: bool) -> None:
+    information = {"storage_quota": quota, "storage_used": 80, "storage_reserved": 11}
+    assert is_nearly_full(information) == is_told
 
 
 def test_every_audited_operation_has_words() -> None:
