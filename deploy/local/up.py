@@ -28,7 +28,7 @@ from common.http.middleware import ROUTE, BytesResponse
 from common.http.server import READINESS, keep_memory, management_of, open_many_files, serving
 from common.settings import load
 from common.telemetry import traces
-from deploy.local.certificates import Certificates, authority, is_wildcard, renewing, server_names
+from deploy.local.certificates import LOOPBACK, Certificates, authority, is_wildcard, renewing, server_names
 from deploy.local.folder import SERVICES, Addresses, DataFolder
 from deploy.operator.stores import StoreAddresses, local_stores, open_database
 from deploy.operator.tenants import ADMINISTRATOR, create_first_tenant
@@ -51,7 +51,7 @@ class PortTaken(Exception):
 class RunningService:
     """The first tenant: its base addresses for other machines and for this one, and its administrator's new password.
 
-    `certificates` are None without TLS.
+    `certificates` are None without TLS. `is_local`: only this machine can connect.
     """
 
     tenant_id: str
@@ -59,6 +59,7 @@ class RunningService:
     local_url: str
     password: str | None
     certificates: Certificates | None
+    is_local: bool
 
 
 @asynccontextmanager
@@ -95,7 +96,8 @@ async def run_all(
         folder.save_addresses(addresses)
         stack.callback(folder.remove_addresses)
         prefix = "client/api" if deployment is Deployment.SINGLE else tenant_id
-        yield RunningService(tenant_id, f"{base_url}/{prefix}", f"{local_url}/{prefix}", password, certificates)
+        urls = (f"{base_url}/{prefix}", f"{local_url}/{prefix}")
+        yield RunningService(tenant_id, *urls, password, certificates, is_local=host in LOOPBACK)
 
 
 def _offer_ca_certificate(app: web.Application, certificates: Certificates) -> None:
@@ -211,10 +213,14 @@ def print_welcome(console: Console, service: RunningService, folder: DataFolder)
 
 
 def _windows_lines(service: RunningService) -> str:
-    """The two lines for PowerShell; empty without TLS, which winget requires."""
+    """The two lines for PowerShell; empty without TLS, which winget requires. Without a way in, what to run instead."""
     if service.certificates is None:
         return ""
-    origin = "{0.scheme}://{0.netloc}".format(urlsplit(service.base_url))
+    address = urlsplit(service.base_url)
+    if service.is_local:
+        again = f"pkgrepo up --tls --host 0.0.0.0 --port {address.port} --name NAME"
+        return f"Other machines cannot connect. For them, run `{again}` with a name of this host.\n\n"
+    origin = f"{address.scheme}://{address.netloc}"
     digest = hashlib.sha256(service.certificates.ca_certificate).hexdigest().upper()
     replaced = "The CA certificate is new. Import it again on each machine.\n\n"
     return (

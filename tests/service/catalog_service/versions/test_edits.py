@@ -59,7 +59,8 @@ async def test_an_edit_changes_the_sent_fields_only(
 ) -> None:
     caller = make_caller()
     await catalog.add_package(caller)
-    uid = await catalog.add_version(caller, switch_Silent="/q", release_notes="Slow.", dep_pkg_identifier="Acme.Base")
+    needs = {"dep_pkg_identifier": "Acme.Base", "dep_pkg_min_version": "2"}
+    uid = await catalog.add_version(caller, switch_Silent="/q", release_notes="Slow.", **needs)
     before, _ = await read(catalog, caller, uid)
     answer = await edit(catalog, caller, uid, **sent)
     assert answer.status == 200, answer.body
