@@ -45,8 +45,7 @@ from catalog_service.versions.forms import (
 )
 from common.auth.downloads import download_url
 from common.auth.internal_tokens import Caller
-from common.http.bodies import if_match
-from common.http.bodies import read_json
+from common.http.bodies import if_match, read_json
 from common.http.forms import Form, query_form, read_form
 from common.http.middleware import REVISION_HEADER, audit, caller_of, json_response
 
