@@ -21,7 +21,7 @@ from common.http.forms import MAX_INTEGER, Form, clean
 from common.tenants import VersionKey, parse_network
 
 ENTRIES_LIMIT = 1000
-OPERATION_LIMIT = 64  # characters
+OPERATIONS_LIMIT = 2000  # characters
 ROLE_LIMIT = 64  # characters
 ROLES_LIMIT = 2 * len(Role)  # values, with empty ones
 AGREEMENTS_LIMIT = 16_000  # characters of all of them
@@ -183,7 +183,7 @@ def selection(query: Form) -> Selection:
     return Selection(
         before=query.integer("before", default=MAX_INTEGER) if query.get("before") else None,
         user=query.text("user", limit=USERNAME_LIMIT, required=False),
-        operation=query.text("operation", limit=OPERATION_LIMIT, required=False),
+        operations=tuple(filter(None, query.text("operation", limit=OPERATIONS_LIMIT, required=False).split(","))),
         outcome=query.choice("outcome", Outcome) if query.get("outcome") else None,
         since=time("since", query.get("since")),
         until=time("until", query.get("until")),

@@ -21,7 +21,7 @@ from auth_service.users.service import Users
 from auth_service.users.store import PASSWORD_LIMIT, OwnPassword, User, UserNotFound
 from auth_service.users.token_store import MAX_OVERLAP, Token, TokenNotFound, Tokens
 from common.auth.roles import ADMINISTRATOR
-from common.http.bodies import read_json
+from common.http.bodies import if_match, read_json
 from common.http.forms import query_form, read_form
 from common.http.middleware import audit, caller_of, json_response
 from common.mongo import MongoError
@@ -244,7 +244,7 @@ async def _company_login(request: web.Request) -> tuple[Provider, Provider, str]
     name_before = (await request.app[TENANTS].find(tenant_id)).login_name
     audit(request, issuer=before.issuer)
     revision = _revision(company_login_body(before, name_before))
-    if request.if_match is not None and not {"*", revision} & {tag.value for tag in request.if_match}:
+    if not if_match(request, revision):
         raise ProviderChanged
     provider = forms.provider(form, before)
     name = forms.login_name(form, name_before)

@@ -146,6 +146,7 @@ OPERATIONS: tuple[Operation, ...] = (
     _read_catalog("GET", "get_version_details/{version_uid}", CATALOG),
     _read_catalog("GET", "find_versions/{package_id}", CATALOG),
     _read_catalog("GET", "check_version", CATALOG),
+    _write_catalog("PATCH", "edit_package_version/{version_uid}", CATALOG, timeout=15.0),
     _write_catalog("DELETE", "delete_package_version/{package_id}", CATALOG, timeout=30.0),
     _write_catalog("POST", "add_package_version/{package_id}", CATALOG, timeout=INSTALLER_TIMEOUT, one_call=True),
     # Release control
@@ -165,6 +166,7 @@ OPERATIONS: tuple[Operation, ...] = (
     _write_catalog("DELETE", "upload_package_version", UPLOAD, timeout=30.0),  # It waits for a running chunk.
     _read_catalog("GET", "get_finished_uploads", CATALOG),
     _read_catalog("GET", "inspect_upload/{server_filename}", UPLOAD),
+    _write_catalog("DELETE", "delete_upload/{server_filename}", UPLOAD, timeout=30.0),
     _read_catalog("GET", "get_damaged_installers", CATALOG),
     _read_catalog("GET", "get_statistics", CATALOG, timeout=15.0),
     _read_catalog("GET", "search", GATEWAY),

@@ -129,6 +129,11 @@ class InstallerNotFound(NotFound):
     text = "There is no installer of this name."
 
 
+class InstallerInUse(Conflict):
+    code = "installer_in_use"
+    text = "A version has this file. Delete the version instead."
+
+
 class InstallerMissing(NotFound):
     """The file of a record is missing or has another size."""
 

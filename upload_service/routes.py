@@ -1,4 +1,4 @@
-"""The operations of upload_service for other services, and the inspection of an upload."""
+"""The operations of upload_service for other services, and the inspection and deletion of an upload."""
 
 from collections.abc import Mapping
 from dataclasses import asdict
@@ -9,7 +9,7 @@ from aiohttp import web
 
 from common.errors import InvalidField
 from common.http.bodies import read_json
-from common.http.middleware import caller_of, json_response
+from common.http.middleware import audit, caller_of, json_response
 from upload_service.downloads.routes import DOWNLOAD_COUNTER, DOWNLOAD_STORE
 from upload_service.inspection.inspector import Inspector
 from upload_service.inspection.model import Inspection, Signature, SignatureState, State
@@ -37,6 +37,15 @@ async def inspect_upload(request: web.Request) -> web.Response:
     await request.app[CLAIMS].check_uploader(caller, server_filename)
     inspection = await request.app[INSPECTOR].find(caller.tenant_id, server_filename)
     return json_response(inspection_fields(inspection))
+
+
+@routes.delete("/{tenant_id}/delete_upload/{server_filename:[^/]+}")
+async def delete_upload(request: web.Request) -> web.Response:
+    server_filename = request.match_info["server_filename"]
+    audit(request, server_filename=server_filename)
+    upload = await request.app[CLAIMS].delete(caller_of(request), server_filename)
+    audit(request, server_filename=server_filename, file_id=upload.file_id, sha256=upload.sha256)
+    return json_response({"Message": "Upload was deleted successfully!"})
 
 
 @routes.post("/{tenant_id}/discard_installer")

@@ -138,7 +138,7 @@ class Outcome(StrEnum):
 
 @dataclass(frozen=True)
 class Selection:
-    """A filter of entries: before a number, of a user, of an operation, with an outcome, of a time range.
+    """A filter of entries: before a number, of a user, of some operations, with an outcome, of a time range.
 
     Empty or None selects all.
 
@@ -147,7 +147,7 @@ class Selection:
 
     before: int | None = None
     user: str = ""
-    operation: str = ""
+    operations: tuple[str, ...] = ()
     outcome: Outcome | None = None
     since: datetime | None = None
     until: datetime | None = None
@@ -212,7 +212,10 @@ def _filter(tenant_id: str, selection: Selection) -> Document:
     conditions: Document = {"tenant_id": tenant_id}
     if selection.before is not None:
         conditions["sequence"] = {"$lt": selection.before}
-    conditions |= {name: value for name in ("user", "operation") if (value := getattr(selection, name))}
+    if selection.user:
+        conditions["user"] = selection.user
+    if selection.operations:
+        conditions["operation"] = {"$in": selection.operations}
     if selection.outcome:
         conditions["status"] = {"$lt" if selection.outcome is Outcome.DONE else "$gte": FIRST_PROBLEM}
     bounds = {"$gte": selection.since, "$lt": selection.until}

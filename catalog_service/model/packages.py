@@ -88,18 +88,27 @@ class PackageChanges:
 
     def to_audit_texts(self) -> dict[str, str]:
         """Return the values as texts for the audit log; long texts and logos by their SHA-256."""
-        return {name: _audit_text(value) for name, value in {**self.fields, **self.manifest}.items()}
+        return {name: audit_text(value) for name, value in {**self.fields, **self.manifest}.items()}
 
 
-def _audit_text(value: Any) -> str:
+def audit_text(value: Any) -> str:
+    """Return a value as a text for the audit log; a long text or a logo by its SHA-256."""
     if isinstance(value, bool):
         return str(int(value))
-    if isinstance(value, list):
+    if not isinstance(value, str | bytes | None):
         value = json.dumps(value)
     content = value.encode() if isinstance(value, str) else value
     if isinstance(value, str) and len(value) <= AUDIT_TEXT_LIMIT:
         return value
     return f"sha256:{hashlib.sha256(content).hexdigest()}" if content else ""
+
+
+class PackageChanged(Problem):
+    """`If-Match` names an earlier state."""
+
+    status = 412
+    code = "package_changed"
+    text = "Somebody else changed this package since you read it. Read it again, then make your change."
 
 
 class PackageExists(Problem):

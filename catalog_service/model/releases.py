@@ -9,6 +9,7 @@ from uuid import uuid4
 
 from pydantic import TypeAdapter
 
+from common.errors import Problem
 from common.tenants import ALL_RINGS, DEFAULT_RING
 
 
@@ -75,6 +76,7 @@ DUE_NOW: dict[str, Any] = {"release.due": True}  # for `$currentDate`
 # The English of each code. The dashboard has other languages in its catalogues.
 SENTENCES = {
     "given": "{text}",
+    "fields": "Fields: {fields}.",
     "cause": "({cause})",
     "approvals": "{count} of {needed} approved.",
     "ring_before": "Not in the ring '{ring}' yet.",
@@ -209,7 +211,7 @@ class Release:
     log. With `is_untold`, upload_service does not know yet whether the file is withheld. With `is_open`, it does not
     withhold the file of a version that is new. `waiting` are the gates of the next ring that have not passed. With
     `signer_counts`, the version passed a signature gate, or was rolled back from all rings: its signer counts also
-    outside of the rings.
+    outside of the rings. `editors` changed what machines run, the last time at `edited_at`.
     """
 
     publisher: str = ""
@@ -227,11 +229,21 @@ class Release:
     entered: tuple[RingEntry, ...] = ()
     gates: tuple[GateState, ...] = ()
     history: tuple[Event, ...] = ()
+    editors: tuple[str, ...] = ()
+    edited_at: datetime | None = None
     unaudited: tuple[Mapping[str, object], ...] = ()
 
     def entry_of(self, ring: str) -> RingEntry | None:
         """The latest entry into a ring."""
         return next((entry for entry in reversed(self.entered) if entry.ring == ring), None)
+
+
+class VersionChanged(Problem):
+    """The record is not the one that the caller has read."""
+
+    status = 412
+    code = "version_changed"
+    text = "This version was changed since you read it. Read it again, then make your change."
 
 
 @dataclass(frozen=True)
@@ -289,9 +301,24 @@ class VersionRelease:
         return not self.server_filename
 
     @property
-    def publisher(self) -> str:
-        """The person whose approval does not count."""
-        return self.release.publisher or self.published_by
+    def authors(self) -> set[str]:
+        """The people whose approvals do not count: the publisher, and those who changed what machines run."""
+        return {self.release.publisher or self.published_by, *self.release.editors}
+
+    @property
+    def edited_at(self) -> str:
+        """The time of the last change of what machines run, "" for none."""
+        return self.release.edited_at.isoformat() if self.release.edited_at else ""
+
+    @property
+    def changed(self) -> VersionChanged:
+        """The error for a caller who read an earlier record, with the last change."""
+        edited = next((event for event in reversed(self.release.history) if event.event == "edited"), None)
+        if edited is None:
+            return VersionChanged()
+        text = f"{edited.by} changed this version since you read it. {edited.reason.text} Read it again."
+        fields = edited.reason.params["fields"]
+        return VersionChanged(text, reason="version_changed_by", by=edited.by, fields=fields)
 
     @property
     def is_withheld(self) -> bool:

@@ -1,10 +1,11 @@
 """A version of a package, its document in the database, and the order of versions."""
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from functools import total_ordering
+from hashlib import sha256
 from itertools import zip_longest
 from operator import attrgetter
 from pathlib import PurePath
@@ -161,6 +162,11 @@ def document_of(version: PackageVersion) -> dict[str, Any]:
     return {**fields, "manifest": to_document(version.manifest), "identities": version.identities}
 
 
+def revision_of(version: PackageVersion) -> str:
+    """A digest of a version's record, with all that an edit can change."""
+    return sha256(_ADAPTER.dump_json(version, exclude={"published_at", "stage"})).hexdigest()[:32]
+
+
 def version_of(document: dict[str, Any]) -> PackageVersion:
     """Return the version of a document of `document_of`, without its further fields."""
     added = {"manifest": document.get("manifest") or _EMPTY_MANIFEST, "published_at": document.get("changed_at")}
@@ -227,6 +233,7 @@ def _part(text: str) -> _Part:
     return int(digits or 0), not rest, rest.casefold()
 
 
+TEXTS = ("release_notes", "release_notes_url", "release_date", "locales")  # in manifests, for people only
 SIGNATURE = "manifest.signature_sha256"
 # The identifiers in a file of a type, by the names of the version's fields. Windows ignores those of other types.
 IDENTIFIERS_OF = {
@@ -251,6 +258,27 @@ class PendingVersion:
     version: PackageVersion
     publisher: str = ""
     packages: tuple[str, ...] = EVERY_PACKAGE
+
+
+@dataclass(frozen=True)
+class VersionEdit:
+    """A version before and after a change of its record, with the old and new texts of its form's fields."""
+
+    before: PackageVersion
+    after: PackageVersion
+    texts: Mapping[str, tuple[str, str]]
+
+    @property
+    def is_of_texts(self) -> bool:
+        """Whether machines do the same as before: only texts for people changed."""
+        texts = {name: getattr(self.before.manifest, name) for name in TEXTS}
+        return replace(self.after, manifest=self.after.manifest.model_copy(update=texts)) == self.before
+
+    @property
+    def changes(self) -> dict[str, Any]:
+        """The changed fields of the version's document, with the key of its installer."""
+        before, after = document_of(self.before), document_of(self.after)
+        return {name: value for name, value in after.items() if value != before[name]}
 
 
 @dataclass(frozen=True)

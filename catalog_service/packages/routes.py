@@ -1,7 +1,9 @@
 """The operations of packages: their forms, and the bodies of their responses."""
 
 import asyncio
+import json
 from collections.abc import Coroutine, Sequence
+from hashlib import sha256
 from typing import Any
 from uuid import uuid4
 
@@ -12,11 +14,11 @@ from catalog_service.catalog.routes import IMMUTABLE, REVALIDATE, png
 from catalog_service.logos import LOGO_LIMIT
 from catalog_service.model.manifest import PackageManifest
 from catalog_service.model.manifest_fields import all_fields, parse_changes, parse_manifest
-from catalog_service.model.packages import Order, Package, PackageChanges, PackageQuery, PackageSummary
+from catalog_service.model.packages import Order, Package, PackageChanged, PackageChanges, PackageQuery, PackageSummary
 from catalog_service.packages.service import logo_tag
 from catalog_service.versions.forms import ID_LIMIT, NAME_LIMIT, PAGE, PAGE_LIMIT, package_id, package_in_path
 from common.errors import InvalidField, InvalidRequest
-from common.http.bodies import FORM_LIMIT, read_json
+from common.http.bodies import FORM_LIMIT, if_match, read_json
 from common.http.forms import Form, flag, query_form, read_form
 from common.http.middleware import audit, caller_of, json_response
 
@@ -39,6 +41,9 @@ async def add_package(request: web.Request) -> web.Response:
 async def edit_package(request: web.Request) -> web.Response:
     package_id, changes = package_in_path(request), await package_changes(request)
     audit(request, package_id=package_id)
+    before = package_details(await request.app[PACKAGES].find(caller_of(request), package_id))
+    if not if_match(request, before["revision"]):
+        raise PackageChanged
     changed = await request.app[PACKAGES].edit(caller_of(request), package_id, changes)
     audit(request, changed, package_id=package_id)
     return json_response({"Message": "Package was updated successfully!"})
@@ -197,12 +202,14 @@ def packages_page(packages: Sequence[PackageSummary], total: int) -> dict[str, A
 
 def package_details(package: Package) -> dict[str, Any]:
     """Return all fields of a package by their names in the form; of the logo only its tag."""
-    return {
+    details = {
         **_summary(package),
         "package_description": package.description,
         "package_logo": logo_tag(package.logo),
         **all_fields(package.manifest),
     }
+    edited = json.dumps({**details, "package_active": ""}).encode()  # The switch is no part of the form.
+    return {**details, "revision": sha256(edited).hexdigest()[:32]}
 
 
 def _summary(package: Package | PackageSummary) -> dict[str, Any]:

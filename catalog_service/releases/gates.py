@@ -205,7 +205,7 @@ def _approved(
     approvals = [
         approval
         for approval in version.release.approvals
-        if approval.by and approval.by != version.publisher and approval.sha256 == version.sha256
+        if approval.by and approval.by not in version.authors and approval.sha256 == version.sha256
     ]
     people = tuple(dict.fromkeys(approval.by for approval in approvals if since is None or approval.at >= since))
     status = GateStatus.PASSED if len(people) >= needed else GateStatus.WAITING
@@ -218,6 +218,7 @@ def _age(rings: Sequence[str], position: int, days: int, version: VersionRelease
     ring = rings[position - 1] if position else ""
     if since is None:
         return _state(Gate.AGE, GateStatus.WAITING, "ring_before", ring=ring)
+    since = max(since, version.release.edited_at or since)  # Machines run something else since an edit.
     until = since + timedelta(days=days)
     if version.status is ReleaseStatus.PAUSED:
         return _state(Gate.AGE, GateStatus.WAITING, "version_paused", until=until)

@@ -77,7 +77,7 @@ async def find_releases(request: web.Request) -> web.Response:
 
 @routes.post("/{tenant_id}/approve_version/{version_uid:[^/]+}")
 async def approve_version(request: web.Request) -> web.Response:
-    return await _change(request, "approve", "approved")
+    return await _change(request, "approve", "approved", edited_at=lambda form: form.get("edited_at"))
 
 
 @routes.post("/{tenant_id}/promote_version/{version_uid:[^/]+}")
@@ -111,13 +111,14 @@ async def pin_version(request: web.Request) -> web.Response:
 
 
 async def _change(
-    request: web.Request, operation: str, done: str, **parsers: Callable[[Form], str | bool]
+    request: web.Request, operation: str, done: str, **parsers: Callable[[Form], str | bool | None]
 ) -> web.Response:
     """Take a step with the fields of the form, each read by its parser."""
     releases, uid = request.app[RELEASES], uid_in_path(request)
     form = await read_form(request) if parsers else Form()
     fields, preview = {name: parse(form) for name, parse in parsers.items()}, _is_preview(form)
-    target = {"uid": uid, **{name: value if isinstance(value, str) else "01"[value] for name, value in fields.items()}}
+    texts = {name: "01"[value] if isinstance(value, bool) else value for name, value in fields.items()}
+    target = {"uid": uid, **{name: text for name, text in texts.items() if text is not None}}
     target |= {"preview": "true"} if preview else {}
     audit(request, **target)
     policy, version = await releases.change(caller_of(request), uid, operation, preview=preview, **fields)
@@ -155,6 +156,7 @@ def release(policy: Policy, version: VersionRelease) -> dict[str, Any]:
         "file_architect": version.architecture,
         **version.release.reason.members,
         "pinned": version.release.pinned,
+        "edited_at": version.edited_at,
         "stage": rings[level] if level >= 0 else "",
         "next_ring": rings[level + 1] if level + 1 < len(rings) else "",
         "rings": [_ring(policy, version, position) for position in range(len(rings))],

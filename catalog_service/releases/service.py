@@ -1,7 +1,7 @@
 """Moves versions through gates and rings: what administrators ask for, and what follows by itself."""
 
 from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
@@ -11,7 +11,7 @@ from typing import Any
 from catalog_service.model.installers import FileChecks
 from catalog_service.model.packages import VersionNotFound
 from catalog_service.model.releases import Gate, Reason, VersionRelease, is_offered
-from catalog_service.model.versions import newest_first
+from catalog_service.model.versions import VersionEdit, newest_first
 from catalog_service.outgoing.upload_service import CHECKS_BATCH, UploadService
 from catalog_service.releases import transitions
 from catalog_service.releases.effects import PolicyEffect
@@ -79,7 +79,7 @@ def _needs_none(_: Policy, __: VersionRelease) -> bool:
 
 # The steps that administrators take with a version, by the names of the operations without `_version`.
 STEPS: Mapping[str, Callable[..., VersionRelease]] = {
-    "approve": lambda _, facts, caller: transitions.approve(facts.version, caller.person),
+    "approve": lambda _, facts, caller, edited_at: transitions.approve(facts.version, caller.person, edited_at),
     "promote": lambda policy, facts, caller, ring: transitions.promote(policy, facts, ring, caller.username),
     "pause": lambda _, facts, caller: transitions.pause(facts.version, caller.username),
     "resume": lambda _, facts, caller: transitions.resume(facts, caller.username),
@@ -177,6 +177,29 @@ class Releases:
         """
         step = partial(STEPS[operation], caller=caller, **fields)
         return await self._change(caller, uid, step, NEEDS_CHECKS.get(operation, _needs_none), preview=preview)
+
+    async def edit(
+        self, caller: Caller, uid: str, read: Callable[[VersionRelease], Awaitable[VersionEdit]]
+    ) -> VersionEdit:
+        """Change a version's record. `read` is called again if another change came first; raises what it raises.
+
+        Raises VersionNotFound, VersionApproved, or VersionExists.
+        """
+        for _ in range(ATTEMPTS):
+            version = await self.store.find(caller.tenant_id, uid)
+            caller.require_package(version.package_id)
+            policy = await self.policies.find(caller.tenant_id)  # read after the version, see `MongoPolicyStore.edit`
+            edit = await read(version)  # Its fence is read before, so no other edit is lost.
+            if edit.before == edit.after:
+                return edit
+            reason = Reason(("fields",), {"fields": ", ".join(edit.texts)})
+            after = version.with_event("edited", caller.username, reason=reason)
+            if not edit.is_of_texts:
+                (after,) = await self._advanced(policy, [transitions.edit(policy, after, caller.person)])
+            with suppress(ReleaseChanged):
+                await self._tell(await self.store.save_edited(version, after, edit))
+                return edit
+        raise ReleaseChanged
 
     async def offered(self, policy: Policy, version: VersionRelease) -> Mapping[str, str]:
         """Return the newest version of the channel that each ring gets with this version as it is here, "" for none."""

@@ -16,7 +16,7 @@ from pymongo import ASCENDING, DESCENDING, IndexModel, ReturnDocument
 from pymongo.errors import DuplicateKeyError
 
 from catalog_service.catalog.revision_store import EVERY_PACKAGE, MongoRevisions
-from catalog_service.model.packages import VersionNotFound, id_key
+from catalog_service.model.packages import VersionExists, VersionNotFound, id_key
 from catalog_service.model.releases import (
     BEGIN,
     DUE_NOW,
@@ -26,6 +26,7 @@ from catalog_service.model.releases import (
     release_document,
     version_release_of,
 )
+from catalog_service.model.versions import VersionEdit
 from catalog_service.releases.gates import Policy
 from common.errors import Conflict
 from common.mongo import Document, MongoDatabase
@@ -140,6 +141,21 @@ class MongoReleaseStore:
             return await self._replace(before, after)
         async with self._revisions.record_change(before.tenant_id, before.package_id):
             return await self._replace(before, after)
+
+    async def save_edited(self, before: VersionRelease, after: VersionRelease, edit: VersionEdit) -> VersionRelease:
+        """Replace a version's record together with its release, as `save` does.
+
+        Raises VersionExists if another version of the package has the new installer key.
+        """
+        fields: Document = {name: {"$literal": value} for name, value in edit.changes.items()}
+        fields["installer_key"] = key = {"$literal": edit.after.installer_key}
+        is_by_version = {"$eq": ["$version_key", "$version"]}
+        fields["version_key"] = {"$cond": [is_by_version, "$version_key", key]}
+        async with self._revisions.record_change(before.tenant_id, before.package_id):
+            try:
+                return await self._replace(before, after, {"$set": fields})
+            except DuplicateKeyError:
+                raise VersionExists(version=before.version) from None
 
     async def change_package(
         self,

@@ -36,7 +36,12 @@ class GateWaiting(Conflict):
 
 class OwnVersion(Forbidden):
     code = "own_version"
-    text = "You published this version. Another user must approve it."
+    text = "You published or changed this version. Another user must approve it."
+
+
+class VersionApproved(Conflict):
+    code = "version_approved"
+    text = "Users approved this version for the ring {ring!r}. Roll it back first, so that they decide again."
 
 
 class VersionInfected(Conflict):
@@ -49,11 +54,16 @@ class VersionStopped(Conflict):
     text = "The version is {status}. Resume it first."
 
 
-def approve(version: VersionRelease, person: str) -> VersionRelease:
-    """Add an approval of the version's file, or renew it if a check waits that does not count it. Raises OwnVersion."""
-    if not person or person == version.publisher:
+def approve(version: VersionRelease, person: str, edited_at: str | None = None) -> VersionRelease:
+    """Add an approval of the version's file, or renew it if a check waits that does not count it.
+
+    Raises OwnVersion, or VersionChanged if the approver saw the version as it was at an earlier `edited_at`.
+    """
+    if not person or person in version.authors:
         raise OwnVersion
     release = version.release
+    if edited_at is not None and edited_at != version.edited_at:
+        raise version.changed
     is_missed = any(
         state.gate in CHECKED and state.state is GateStatus.WAITING and person not in state.by
         for state in release.gates
@@ -63,6 +73,20 @@ def approve(version: VersionRelease, person: str) -> VersionRelease:
     others = [item for item in release.approvals if item.by != person]
     approvals = (*others, Approval(person, version.sha256, version.now))
     return replace(version, release=replace(release, approvals=approvals)).with_event("approved", person)
+
+
+def edit(policy: Policy, version: VersionRelease, person: str) -> VersionRelease:
+    """Note a change of what machines run: earlier approvals do not count, and days in rings count from now.
+
+    Raises VersionApproved in a ring that needs approvals: its machines would run what nobody approved.
+    """
+    rings, release = policy.effective_rings, version.release
+    approved = {state.ring for state in release.gates if state.by}
+    for ring in rings[: version.level(rings) + 1]:
+        if gates_of(policy, ring).approvals or ring in approved:
+            raise VersionApproved(ring=ring)
+    editors = tuple(dict.fromkeys((*release.editors, person)))
+    return replace(version, release=replace(release, approvals=(), editors=editors, edited_at=version.now))
 
 
 def pause(version: VersionRelease, by: str) -> VersionRelease:

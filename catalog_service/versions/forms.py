@@ -137,7 +137,11 @@ def _uid(text: str) -> str:
 
 def new_version(form: Form, package_id: str) -> PackageVersion:
     """Return the version that `add_package_version` creates. Raises InvalidField."""
-    version = parse_version(form, package_id)
+    return accepted(parse_version(form, package_id))
+
+
+def accepted(version: PackageVersion) -> PackageVersion:
+    """Return the version. Raises InvalidField for a contradiction in a field of `REFUSED_FIELDS`."""
     for contradiction in contradictions(version):
         if contradiction.field in REFUSED_FIELDS:
             raise InvalidField(contradiction.field, contradiction.reason, reason=contradiction.code)

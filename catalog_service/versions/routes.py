@@ -1,8 +1,9 @@
 """The operations of versions and their installers, and the bodies of their responses."""
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import asdict, replace
+from functools import partial
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -12,38 +13,48 @@ from aiohttp import web
 from catalog_service.app_keys import (
     LISTINGS,
     PACKAGES,
+    RELEASES,
     SETTINGS,
     STATISTICS,
     VERSIONS,
 )
 from catalog_service.model.enumerations import Switch
 from catalog_service.model.identities import SharedIdentity
+from catalog_service.model.manifest import VersionManifest
 from catalog_service.model.manifest_fields import all_fields
-from catalog_service.model.versions import PackageVersion
+from catalog_service.model.packages import audit_text
+from catalog_service.model.releases import VersionRelease
+from catalog_service.model.versions import PackageVersion, VersionEdit, revision_of
 from catalog_service.model.winget_rules import Refusal
 from catalog_service.statistics import StatisticsFormat, csv_of
 from catalog_service.versions.forms import (
     FORM_NAMES,
+    IDENTIFIERS,
     PAGE,
     PAGE_LIMIT,
+    accepted,
     completed_form,
     form_identities,
     form_refusals,
     new_version,
     package_in_path,
+    parse_version,
     uid_in_path,
     version_uids,
     with_identifiers,
 )
 from common.auth.downloads import download_url
-from common.http.forms import query_form, read_form
+from common.auth.internal_tokens import Caller
+from common.http.bodies import if_match
+from common.http.forms import Form, query_form, read_form
 from common.http.middleware import REVISION_HEADER, audit, caller_of, json_response
 
 STATISTICS_DAYS, MAX_STATISTICS_DAYS = 30, 400
 # The fields that a row of a version has by their names in forms, and the further ones of its details.
 ROW = "uid version channel architecture installer_type scope locale size published_at published_by"
 DETAILS = f"{ROW} package_id product_code upgrade_code package_family_name nested_paths upgrades installer_url"
-
+# The fields of a version that no edit changes.
+KEPT = ("uid", "version", "server_filename", "installer_url", "sha256", "size", "published_at", "published_by", "stage")
 routes = web.RouteTableDef()
 
 
@@ -94,7 +105,8 @@ async def get_version_details(request: web.Request) -> web.Response:
     caller, uid = caller_of(request), uid_in_path(request)
     version, refused = await request.app[VERSIONS].with_refusals(caller, uid)
     shared = await request.app[VERSIONS].shared_identities(caller, version)
-    return json_response(version_details(version, refused, shared))
+    headers = {"ETag": f'"{revision_of(version)}"'}
+    return json_response(version_details(version, refused, shared), headers=headers)
 
 
 @routes.post("/{tenant_id}/add_package_version/{package_id:[^/]+}")
@@ -109,6 +121,38 @@ async def add_package_version(request: web.Request) -> web.Response:
     uid = await request.app[VERSIONS].add(caller_of(request), version)
     audit(request, **details, uid=uid)
     return json_response({"Message": "Package version was added successfully!", "UID": uid}, status=201)
+
+
+@routes.patch("/{tenant_id}/edit_package_version/{version_uid:[^/]+}")
+async def edit_package_version(request: web.Request) -> web.Response:
+    uid = uid_in_path(request)
+    audit(request, uid=uid)
+    read = partial(_read_edit, request, await read_form(request))
+    edit = await request.app[RELEASES].edit(caller_of(request), uid, read)
+    audit(request, edit.texts, package_id=edit.after.package_id, version=edit.after.version, uid=uid)
+    headers = {"ETag": f'"{revision_of(edit.after)}"'}
+    return json_response({"Message": "Package version was updated successfully!"}, headers=headers)
+
+
+async def _read_edit(request: web.Request, form: Form, release: VersionRelease) -> VersionEdit:
+    """Return the edit of a version by a form, checked as a new version is.
+
+    Raises VersionChanged if `If-Match` names an earlier record, IdentityTaken for a restricted token, or InvalidField.
+    """
+    versions, caller = request.app[VERSIONS], caller_of(request)
+    before = await versions.find(caller, release.uid)
+    if not if_match(request, revision_of(before)):
+        raise release.changed
+    # Read as by a service: a restricted token may edit a version whose file another token uploaded.
+    service, filled = Caller.service(caller.tenant), filled_form(form, before)
+    await completed_form(versions.installers, service, filled)
+    after = edited_version(filled, form.fields.keys(), before)
+    if after.installer_type is not before.installer_type or form.fields.keys() & set(IDENTIFIERS):
+        after = await with_identifiers(versions.installers, service, after)
+    await versions.require_free_identities(caller, after)
+    old, new = (version_details(version, (), ()) for version in (before, after))
+    names = [name for name in new if old[name] != new[name] and name != "revision"]
+    return VersionEdit(before, after, {name: (audit_text(old[name]), audit_text(new[name])) for name in names})
 
 
 @routes.delete("/{tenant_id}/delete_package_version/{package_id:[^/]+}")
@@ -200,6 +244,7 @@ def version_details(
         "dep_pkg_min_version": [package.min_version for package in dependencies.packages],
         **all_fields(version.manifest),
         "installer_sha256": version.sha256 if version.installer_url else "",
+        "revision": revision_of(version),
         "winget_refusals": refused,
         "shared_identities": shared_identities(shared),
     }
@@ -208,6 +253,24 @@ def version_details(
 def shared_identities(shared: Sequence[SharedIdentity]) -> list[dict[str, str]]:
     """Return the identities that other packages have, by the names of form fields."""
     return [{"field": identity.kind, "value": identity.value, "package_id": identity.package_id} for identity in shared]
+
+
+def filled_form(form: Form, version: PackageVersion) -> Form:
+    """Return the form with the version's values in the fields that were not sent, except those of the manifest."""
+    shown = {**version_details(version, (), ()), "server_filename": version.server_filename}
+    if "dep_pkg_identifier" in form.fields:
+        del shown["dep_pkg_min_version"]  # They are pairs.
+    lists = {name: value if isinstance(value, list | tuple) else (value or "",) for name, value in shown.items()}
+    names = shown.keys() - VersionManifest.model_fields.keys()
+    return Form({**{name: tuple(map(str, lists[name])) for name in names}, **form.fields})
+
+
+def edited_version(filled: Form, sent: Set[str], version: PackageVersion) -> PackageVersion:
+    """Return the version of a filled form, in whose manifest only the sent fields change. Raises InvalidField."""
+    edited = parse_version(filled, version.package_id)
+    texts = {name: getattr(edited.manifest, name) for name in sent & VersionManifest.model_fields.keys()}
+    kept = {name: getattr(version, name) for name in KEPT}
+    return accepted(replace(edited, **kept, manifest=version.manifest.model_copy(update=texts)))
 
 
 def version_row(

@@ -18,7 +18,13 @@ from catalog_service.identities.service import Identities
 from catalog_service.model.identities import IdentityTaken, SharedIdentity, normalize_names
 from catalog_service.model.installers import DamagedFile, FinishedUpload, InstallerFile
 from catalog_service.model.packages import PackageNotFound, VersionExists, VersionNotFound
-from catalog_service.model.versions import HiddenVersion, PackageVersion, PendingVersion, file_fields, newest_first
+from catalog_service.model.versions import (
+    HiddenVersion,
+    PackageVersion,
+    PendingVersion,
+    file_fields,
+    newest_first,
+)
 from catalog_service.model.winget_rules import Refusal, package_refusal, winget_refusals
 from catalog_service.outgoing.upload_service import UploadService
 from catalog_service.versions.store import MongoUploadStore, MongoVersionStore
@@ -87,9 +93,9 @@ class Versions:
     async def with_refusals(self, caller: Caller, uid: str) -> tuple[PackageVersion, Sequence[Refusal]]:
         """Return a version, and the reasons why winget clients refuse it, if any. Raises VersionNotFound."""
         version = await self.find(caller, uid)
-        others = await self.store.of_package(caller.tenant_id, version.package_id) or ()
-        same_channel = [version, *(other for other in others if other.channel == version.channel and other.uid != uid)]
-        return version, winget_refusals(same_channel).get(uid, ())
+        fields = {"version": version.version, "channel": version.channel}  # Others cannot be the same installer.
+        others = await self.store.of_package(caller.tenant_id, version.package_id, **fields) or ()
+        return version, winget_refusals([version, *(other for other in others if other.uid != uid)]).get(uid, ())
 
     async def shared_identities(self, caller: Caller, version: PackageVersion) -> Sequence[SharedIdentity]:
         """Return the identities of a version and its package that other packages have, too."""
@@ -243,6 +249,12 @@ class Versions:
     async def _release(self, caller: Caller, uids: Sequence[str]) -> None:
         await self.releases.remember_signers(caller.tenant_id, uids)
         await self.installers.release(caller, uids)
+
+    async def require_free_identities(self, caller: Caller, version: PackageVersion) -> None:
+        """Raise IdentityTaken if the caller may not take an identity that other packages have."""
+        await normalize_names(version)
+        pending = PendingVersion(caller.tenant_id, "", version, packages=caller.packages)
+        await self._require_free_identities(pending, version.identities)
 
     async def _require_free_identities(self, pending: PendingVersion, identities: Sequence[str]) -> None:
         if pending.packages != EVERY_PACKAGE:

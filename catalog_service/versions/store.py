@@ -136,10 +136,10 @@ class MongoVersionStore:
         document = await self._versions.find_one({"tenant_id": tenant_id, "uid": uid, "state": "active"})
         return version_of(document) if document else None
 
-    async def of_package(self, tenant_id: str, package_id: str) -> Sequence[PackageVersion] | None:
-        """Return None for no package, or for one whose deletion has begun."""
+    async def of_package(self, tenant_id: str, package_id: str, **fields: str) -> Sequence[PackageVersion] | None:
+        """Return the versions with these fields; None for no package, or for one whose deletion has begun."""
         package: Document = {"tenant_id": tenant_id, "package_id": package_id}
-        versions = [{"$match": {**package, "state": "active"}}]
+        versions = [{"$match": {**package, "state": "active", **fields}}]
         # One query, because a query costs more than its rows. A package without versions gives a row, too.
         cursor = self._packages.aggregate(
             [

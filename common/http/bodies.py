@@ -160,6 +160,11 @@ def _preferred(accepted: str) -> str:
     return best if weight and weight >= weights.get("identity", default) else ""
 
 
+def if_match(request: web.Request, revision: str) -> bool:
+    """Whether `If-Match` allows a change of this revision: it names it, is `*`, or is missing."""
+    return request.if_match is None or bool({"*", revision} & {tag.value for tag in request.if_match})
+
+
 def if_none_match(request: web.Request, tag: str) -> bool:
     """Whether `If-None-Match` names `tag` or is `*` (RFC 9110, section 13.1.2)."""
     known = ",".join(request.headers.getall("If-None-Match", ()))

@@ -63,9 +63,9 @@ class BytesResponse(web.Response):
         return request.writer
 
 
-def json_response(data: Any, *, status: int = 200) -> web.Response:
+def json_response(data: Any, *, status: int = 200, headers: Mapping[str, str] | None = None) -> web.Response:
     """A JSON response."""
-    return BytesResponse(body=orjson.dumps(data), status=status, content_type="application/json")
+    return BytesResponse(body=orjson.dumps(data), status=status, headers=headers, content_type="application/json")
 
 
 def caller_of(request: web.Request) -> Caller:

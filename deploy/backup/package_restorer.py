@@ -271,7 +271,7 @@ async def _entries_after(
     audit: OperatorAudit, tenant_id: str, operation: str, sequence: int
 ) -> AsyncIterator[AuditEntry]:
     """The entries of an operation after a number, without refused ones. An operation that failed may have an effect."""
-    async for chained in audit.audit.select(tenant_id, Selection(operation=operation)):
+    async for chained in audit.audit.select(tenant_id, Selection(operations=(operation,))):
         if chained is None:
             continue
         if chained.sequence <= sequence:

@@ -144,6 +144,43 @@ async def test_versions_and_packages_are_deleted_by_typing_the_id(visitor: Visit
     assert (await visitor.api.call("POST", "get_packages")).body == []
 
 
+async def test_a_version_is_edited_from_another_one_and_the_second_editor_is_told(visitor: Visitor) -> None:
+    api, page = visitor.api, visitor.page
+    await add_package(api, "Acme.Anvil")
+    await publish(api, "Acme.Anvil", "1.0", switch_Silent="/quiet", dep_pkg_identifier="Acme.Base")
+    new = await publish(api, "Acme.Anvil", "1.1")
+    await visitor.go(f"/packages/Acme.Anvil/versions/{new.uid}")
+    await page.get_by_role("button", name="Edit version").click()
+    await page.get_by_label("Copy switches, scope and dependencies from").select_option(label="1.0 · x64 · stable")
+    await page.get_by_role("button", name="Copy", exact=True).click()
+    await expect(page.get_by_text("Filled in from version 1.0. Nothing is saved yet.")).to_be_visible()
+    await expect(page.get_by_label("Silent switch")).to_have_value("/quiet")
+    await page.get_by_label("Release notes", exact=True).fill("Faster.")
+    await page.get_by_role("button", name="Save", exact=True).click()
+    await expect(page.get_by_text("Version saved.")).to_be_visible()
+    details = (await api.call("GET", "get_version_details", new.uid)).body
+    assert (details["switch_Silent"], details["dep_pkg_identifier"]) == ("/quiet", ["Acme.Base"])
+    await page.get_by_role("button", name="Edit version").click()
+    await page.get_by_label("Silent switch").fill("/mine")
+    change = await api.call("PATCH", "edit_package_version", new.uid, data={"switch_Silent": "/theirs"})
+    assert change.status == 200, change.body
+    await page.get_by_role("button", name="Save", exact=True).click()
+    await expect(page.get_by_text("changed this version since you read it. Fields: switch_Silent.")).to_be_visible()
+    await expect(page.get_by_label("Silent switch")).to_have_value("/mine")
+
+
+async def test_the_second_editor_of_a_package_is_told(visitor: Visitor) -> None:
+    page = visitor.page
+    await add_package(visitor.api, "Acme.Anvil")
+    await visitor.go("/packages/Acme.Anvil")
+    await page.get_by_label("Publisher").fill("Mine")
+    theirs = {"package_publisher": "Theirs"}
+    assert (await visitor.api.call("PATCH", "edit_package", "Acme.Anvil", data=theirs)).status == 200
+    await page.get_by_role("button", name="Save", exact=True).click()
+    await expect(page.get_by_text("Somebody else changed this package since you read it.")).to_be_visible()
+    await expect(page.get_by_label("Publisher")).to_have_value("Mine")
+
+
 async def test_a_form_is_checked_on_submit_without_scripts(open_page: Open, tenant: Api) -> None:
     visitor = await start_session(await open_page(java_script_enabled=False), tenant)
     await visitor.go("/packages")

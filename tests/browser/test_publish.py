@@ -12,7 +12,7 @@ from tests.browser.conftest import Open
 from tests.support.browser.administrators import Visitor, start_session
 from tests.support.browser.uploads import expect_uploaded, select_files, upload_by_api, upload_row
 from tests.support.samples.msi_samples import MACHINE_MSI
-from tests.support.system.publishing import add_package
+from tests.support.system.publishing import add_package, upload_listed
 from tests.support.system.releases import replace_answers
 
 pytestmark = pytest.mark.full
@@ -103,3 +103,12 @@ async def test_a_finished_upload_is_announced_to_a_colleague(open_page: Open, vi
     await expect(upload_row(colleague.page, "Olgrosse-Gas-x64.msi")).to_contain_text("Uploaded just now")
     await listing.page.get_by_role("button", name="Create version").click()
     await expect(listing.page.get_by_text("Olgrosse-Gas-x64.msi")).to_be_visible()
+
+
+async def test_an_upload_without_a_version_is_deleted_after_a_confirmation(visitor: Visitor) -> None:
+    page, name = visitor.page, await upload_listed(visitor.api, b"no installer")
+    await visitor.go("/publish")
+    await page.get_by_role("listitem").filter(has_text=name).get_by_role("button", name="Delete").click()
+    await visitor.confirm("")
+    await expect(page.get_by_text("No unassigned uploads.")).to_be_visible()
+    assert (await visitor.api.call("GET", "inspect_upload", name)).status == 404

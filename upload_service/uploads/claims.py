@@ -12,7 +12,14 @@ from common.auth.internal_tokens import Caller
 from common.concurrency.background import with_each
 from common.errors import StorageExceeded, Unavailable
 from common.telemetry import log
-from upload_service.model import InstallerDamaged, InstallerNotFound, Status, Upload, parse_server_filename
+from upload_service.model import (
+    InstallerDamaged,
+    InstallerInUse,
+    InstallerNotFound,
+    Status,
+    Upload,
+    parse_server_filename,
+)
 from upload_service.quota.store import MongoQuotaStore
 from upload_service.storage.filesystem import StorageBackends
 from upload_service.storage.part_files import PartFiles
@@ -49,14 +56,18 @@ class Removal:
             await self.finish(upload)
         return is_deleting
 
-    async def remove_or_postpone(self, uploads: Sequence[Upload]) -> None:
-        """Mark uploads as `deleting` and remove them; the collector removes those whose storage does not respond."""
+    async def remove_or_postpone(self, uploads: Sequence[Upload]) -> bool:
+        """Mark uploads as `deleting` and remove them; the collector removes those whose storage does not respond.
+
+        False if one of them has changed since it was read.
+        """
         deleting = [upload for upload in uploads if await self._begin(upload)]
         try:
             for upload in deleting:
                 await self.finish(upload)
         except Unavailable as error:
             log.warning("removal_postponed", error=str(error), **upload.log_fields)
+        return len(deleting) == len(uploads)
 
     async def finish(self, upload: Upload) -> None:
         """Remove what is left of an upload that is `deleting`; an interrupted call can be repeated."""
@@ -140,6 +151,21 @@ class Claims:
         upload = await self._find(caller, server_filename)
         if upload is not None and upload.status is Status.COMPLETE:
             await self.removal.remove_or_postpone([upload])
+
+    async def delete(self, caller: Caller, server_filename: str) -> Upload:
+        """Remove a complete file that belongs to no version; the same call again continues where one stopped.
+
+        Raises:
+            InstallerNotFound: the tenant has no such file.
+            InstallerInUse: a version has the file.
+            PermissionMissing: the caller may not use the upload.
+        """
+        while upload := await self._find(caller, server_filename):
+            if upload.status is Status.LINKED:
+                raise InstallerInUse
+            if await self.removal.remove_or_postpone([upload]):
+                return upload
+        raise InstallerNotFound
 
     async def release(self, tenant_id: str, version_uids: Sequence[str]) -> None:
         """Remove the files of these versions and release their storage, later if a storage does not respond."""

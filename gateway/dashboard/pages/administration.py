@@ -6,9 +6,11 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from datetime import UTC, date, datetime, time, timedelta
+from datetime import UTC, date, datetime, time, timedelta, timezone
+from typing import Any
 from urllib.parse import urlencode
 
+import aiohttp_jinja2
 from aiohttp import web
 
 from common.auth.roles import Role
@@ -24,9 +26,8 @@ from gateway.dashboard.page_request import (
     targets_of,
 )
 from gateway.dashboard.templating import _
-from gateway.forwarding.audit import LEFT_OUT
 from gateway.forwarding.proxy import SERVICES
-from gateway.operations import AUTH, GATEWAY, OPERATIONS
+from gateway.operations import AUTH, GATEWAY
 
 # The name of each role, and what it allows.
 ROLES: Mapping[Role, tuple[str, str]] = {
@@ -37,7 +38,7 @@ ROLES: Mapping[Role, tuple[str, str]] = {
     Role.ADMINISTRATOR: (_("Administrator"), _("Has all rights.")),
 }
 MAX_USER, MAX_OPERATION = 128, 64  # characters
-OTHER_OPERATIONS = ("login", "logout", LEFT_OUT)
+MINUTES_OF_DAY, MAX_DAYS = 1440, 366
 OUTCOMES = ("done", "refused")
 # Targets without a meaning for readers. The page shows them on request.
 IDS = ("uid", "uids", "client_id", "token_id", "entry_id", "group_id", "group", "sha256", "server_filename", "file_id")
@@ -101,9 +102,10 @@ def _signers(signature: str | Mapping[str, str] | Sequence[Mapping[str, str]]) -
 
 
 async def show_audit(page: PageRequest) -> web.Response:
-    """The page. The query has `user`, `operation`, `outcome` and `before` of `get_audit_log`.
+    """The page. The query has `user`, `outcome` and `before` of `get_audit_log`; `operation` may be words of actions.
 
-    Its `first` and `last` are dates in UTC, both included. A date that cannot be read is left out.
+    Its `first` and `last` are dates, both included, where the time is `minutes` ahead of UTC; `days` are the last ones
+    until today instead. What cannot be read is left out.
     """
     query = page.request.query
     filters = {
@@ -111,9 +113,14 @@ async def show_audit(page: PageRequest) -> web.Response:
         "operation": query.get("operation", "").strip()[:MAX_OPERATION],
         "outcome": query.get("outcome", "") if query.get("outcome") in OUTCOMES else "",
     }
+    minutes, days = (_number(query.get(name, "")) for name in ("minutes", "days"))
+    zone = timezone(timedelta(minutes=minutes if abs(minutes) < MINUTES_OF_DAY else 0))
     first, last = (_date(query.get(name, "")) for name in ("first", "last"))
-    times = {"since": _start_of(first) if first else "", "until": _start_of(last, days=1) if last else ""}
+    if 0 < days <= MAX_DAYS:
+        first, last = datetime.now(zone).date() - timedelta(days=days - 1), None
+    times = {"since": _start_of(first, zone) if first else "", "until": _start_of(last, zone, days=1) if last else ""}
     before, selection = query.get("before", ""), {**filters, **times}
+    selection["operation"] = _operations_of(page, filters["operation"])
     entries = await page.fetch("get_audit_log", limit=str(PAGE_SIZE + 1), before=before, **selection)
     shown = entries[:PAGE_SIZE]
     client_names, package_names = await asyncio.gather(
@@ -130,8 +137,7 @@ async def show_audit(page: PageRequest) -> web.Response:
         newest_url=_url(page, before="") if before else "",
         download_url=f"{page.home}/operations/get_audit_log?{urlencode({'format': 'jsonl', **sent})}",
         ids=IDS,
-        operations=sorted({row.name for row in OPERATIONS if row.audited} | set(OTHER_OPERATIONS)),
-        filters={**filters, "first": first or "", "last": last or ""},
+        filters={**filters, "first": first or "", "last": last or "", "minutes": minutes},
     )
 
 
@@ -141,10 +147,27 @@ def _date(text: str) -> date | None:
     return None
 
 
-def _start_of(day: date, *, days: int = 0) -> str:
+def _number(text: str) -> int:
+    with suppress(ValueError):
+        return int(text[:5])
+    return 0
+
+
+def _start_of(day: date, zone: timezone, *, days: int = 0) -> str:
     with suppress(OverflowError):
-        return datetime.combine(day + timedelta(days=days), time(), UTC).isoformat()
+        return datetime.combine(day + timedelta(days=days), time(), zone).astimezone(UTC).isoformat()
     return ""
+
+
+def _operations_of(page: PageRequest, words: str) -> str:
+    """The operations whose names or actions have these words, with commas; the words themselves if there is none."""
+    template = aiohttp_jinja2.get_env(page.request.app).get_template("administration.html")
+    shared: Any = template.make_module({"language": page.language})
+    text = words.casefold()
+    if not text or text in shared.action_names:
+        return text
+    texts = {name: f"{name.replace('_', ' ')} {action}".casefold() for name, action in shared.action_names.items()}
+    return ",".join(name for name, action in texts.items() if text in action) or words
 
 
 def _url(page: PageRequest, *, before: str) -> str:

@@ -27,11 +27,19 @@ CHECKED_FIELDS = (
 QUERY = ("text", "active", "sort", "descending")
 # The pages have labels for these fields; they list all other fields by their names in the interface.
 PACKAGE_FIELDS = frozenset(
-    {"package_id", "package_name", "package_publisher", "package_description", "package_active", "package_logo"}
+    {
+        "revision",
+        "package_id",
+        "package_name",
+        "package_publisher",
+        "package_description",
+        "package_active",
+        "package_logo",
+    }
 )
 VERSION_FIELDS = frozenset(
     {"uid", "package_id", "package_version", "channel", "file_architect", "file_type", "file_scope", "package_locale"}
-    | {"winget_refusals", "shared_identities", "size", "published_at", "published_by"}
+    | {"revision", "winget_refusals", "shared_identities", "size", "published_at", "published_by"}
 )
 # A word in every shell. PowerShell splits a word that begins with a dash at its dots.
 _PLAIN = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+-]*")
@@ -39,6 +47,8 @@ _SPECIAL_IN_QUOTES = re.compile("[$`\u201c\u201d\u201e]")  # PowerShell takes th
 FONT_SUFFIXES = (".ttf", ".otf", ".ttc", ".otc", ".fnt")
 SUFFIXES = ",".join((".exe", ".msi", ".msix", ".appx", ".msixbundle", ".appxbundle", ".zip", *FONT_SUFFIXES))
 SWITCH_PREFIX = "switch_"
+# Beginnings of the names of fields that are the same for the versions of a package.
+COPIED = ("file_scope", "package_locale", SWITCH_PREFIX, "dep_", "commands")
 MAX_POLLS = 40  # by a page, each a little later than the one before: three minutes in all
 
 
@@ -83,20 +93,26 @@ async def show_package(page: PageRequest, package_id: str) -> web.Response:
     package, part, stages = await asyncio.gather(
         page.fetch("get_package_details", package_id),
         paginate(page.request, fetch_versions),
-        releases.fetch_in_flight(page, package_id=package_id),
+        releases.fetch_in_flight(page, package_id=package_id, state="all"),
     )
-    by_uid = {release["uid"]: release for release in stages}
+    by_uid, uids = {release["uid"]: release for release in stages}, [version["uid"] for version in part.items]
+    checks = await or_none(
+        page.request.app[SERVICES][UPLOAD].json(page.caller, "installer_checks", {"version_uids": uids})
+    )
     return page.render(
         "package.html",
         package=package,
         part=part,
         releases=by_uid,
+        checks=checks["installers"] if checks else {},
         is_infected=releases.is_infected,
         winget_refusal=refusal,
         expires=_expiry(part.items[0]["download_url"]) if part.items else "",
         metadata=_other_fields(package, PACKAGE_FIELDS),
         command=install_command(package_id, page.caller.tenant_id)
-        if not refusal and any(_may_be_installed(version, by_uid.get(version["uid"])) for version in part.items)
+        if not refusal
+        and package["package_active"] == "1"
+        and any(_may_be_installed(version, by_uid.get(version["uid"])) for version in part.items)
         else "",
     )
 
@@ -108,18 +124,30 @@ def _may_be_installed(version: Mapping[str, Any], release: releases.Release | No
 
 
 async def show_version(page: PageRequest, package_id: str, uid: str) -> web.Response:
-    """The page of a version. Raises NotFound for a version of another package."""
-    details, version, release, checks = await asyncio.gather(
+    """The page of a version. Raises NotFound for a version of another package.
+
+    With `copy` in the query, the form has the fields of that version of the package; nothing is saved.
+    """
+    copied = page.request.query.get("copy", "")
+    details, version, others, release, checks = await asyncio.gather(
         page.fetch("get_version_details", uid),
         page.fetch("get_specific_package_version", uid),
+        page.fetch("find_versions", package_id, limit=str(PAGE_SIZE)),
         page.fetch("get_release", uid),
         or_none(page.request.app[SERVICES][UPLOAD].json(page.caller, "installer_checks", {"version_uids": [uid]})),
     )
-    if version["PACKAGE_ID"] != package_id:
+    source = await page.fetch("get_version_details", copied) if copied else details
+    if {version["PACKAGE_ID"], source["package_id"]} != {package_id}:
         raise NotFound("The package has no such version.", reason="other_packages_version")
+    document: Any = page.request.app[STATIC_FILES].document
+    schemas = document["components"]["schemas"]
     return page.render(
         "version.html",
         details=details,
+        form={**details, **{name: value for name, value in source.items() if name.startswith(COPIED)}},
+        copied=source if copied else None,
+        others=[other for other in others["versions"] if other["uid"] != uid],
+        values={name: schemas[name]["enum"] for name in ("Locale", "Scope")},
         version=version,
         release=release,
         **await releases.template_values(page),
@@ -137,7 +165,7 @@ def _expiry(url: str) -> str:
 
 
 def _other_fields(details: Mapping[str, Any], names: Set[str]) -> dict[str, Any]:
-    return {name: value for name, value in details.items() if name not in names and value not in ("", [], False)}
+    return {name: value for name, value in details.items() if name not in names and value not in ("", [], [""], False)}
 
 
 def install_command(package_id: str, tenant_id: str) -> str:

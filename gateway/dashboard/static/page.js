@@ -275,6 +275,7 @@ const decorate = () => {
     button.textContent = button.dataset[localStorage.getItem("theme") ?? "auto"];
   }
   for (const button of document.querySelectorAll("[data-copy], [data-search]")) button.hidden = false;
+  for (const field of document.querySelectorAll("[data-utc-minutes]")) field.value = -new Date().getTimezoneOffset();
   const format = new Intl.DateTimeFormat(document.documentElement.lang, { dateStyle: "medium", timeStyle: "short" });
   for (const time of document.querySelectorAll("time[datetime]")) {
     time.textContent = format.format(new Date(time.dateTime));

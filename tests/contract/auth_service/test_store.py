@@ -239,7 +239,7 @@ async def test_every_filter_begins_with_the_tenant(
     await tokens.rotate(ada, token.token_id, 1)
     await tokens.delete(other.tenant_id, token.token_id)
     await record(audit, other)
-    chosen = Selection(before=9, user="ada", operation="add_user", since=NOW, until=NOW)
+    chosen = Selection(before=9, user="ada", operations=("add_user",), since=NOW, until=NOW)
     assert [link async for link in audit.select(other.tenant_id, chosen)] == []
     await tenants.delete(other.tenant_id)
 

@@ -184,6 +184,7 @@ def _configuration(seed_data: SeedData, icon: str) -> str:
         **{f"path.{name}": value for name, value in seed_data.parts.items() if name not in {"username", "asset"}},
         "query.signature": link["signature"],
         "header.X-File-ID": seed_data.transfer,
+        "header.If-Match": "*",  # A random tag is never that of a version.
         "body.group": seed_data.form["group"],
         "body.client_id": seed_data.parts["client_id"],
         "body.auth_token": seed_data.parts["auth_token"],

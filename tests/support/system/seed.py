@@ -90,7 +90,10 @@ class SeedData:
         if row.name == "search":
             request["params"] = {"text": "a", **request.get("params", {})}
         headers = {"X-File-ID": self.transfer, **request.pop("headers", {})}
-        return await (api or self.api).call(row.method, *segments(row, self.parts), headers=headers, **request)
+        # Only a file without a version can be deleted.
+        own = {"server_filename": self.form["server_filename"]} if row.name == "delete_upload" else {}
+        path = segments(row, {**self.parts, **own})
+        return await (api or self.api).call(row.method, *path, headers=headers, **request)
 
     async def view(self) -> dict[str, str]:
         """Everything that the tenant's administrator can read, without what every request changes."""

@@ -70,8 +70,9 @@ async def test_a_restricted_token_cannot_use_a_finished_upload_of_others(api: Up
         await api.post(pipeline, "discard_installer", server_filename=name),
         await api.post(pipeline, "inspect_installer", server_filename=name),
         await api.service.call(pipeline, "GET", "inspect_upload", name),
+        await api.service.call(pipeline, "DELETE", "delete_upload", name),
     ]
-    assert [refusal(answer) for answer in answers] == [REFUSED] * 4
+    assert [refusal(answer) for answer in answers] == [REFUSED] * 5
     listed = await api.post(pipeline, "unclaimed_installers", server_filenames=[name, own])
     assert listed.body["server_filenames"] == [own]
     everything = await api.post(user, "unclaimed_installers", server_filenames=[name, own])

@@ -425,5 +425,5 @@ async def test_a_changed_backup_restores_no_package(package: Package) -> None:
         await package.restore()
     await package.restore(without_seal=True)
     async with open_operator_audit(package.installation.where) as audit:
-        entries = audit.audit.select(package.api.tenant_id, Selection(operation="package_restore"))
+        entries = audit.audit.select(package.api.tenant_id, Selection(operations=("package_restore",)))
         assert [entry.entry.target["seal"] async for entry in entries if entry] == ["not verified"]

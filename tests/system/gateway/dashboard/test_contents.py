@@ -3,6 +3,7 @@
 import html
 import json
 import re
+from datetime import UTC, datetime, timedelta
 from typing import Any
 from urllib.parse import parse_qsl, urlsplit
 
@@ -43,7 +44,7 @@ async def test_the_overview_shows_refused_actions_and_no_sign_ins(tenant: Api) -
         await tenant.call("POST", "add_client", data={"client_name": "pc-overview"})
     text = await load_text(tenant)
     activity = text.partition("Recent activity")[2].partition("Full audit log")[0]
-    assert activity.count("Add client pc-overview") == 2
+    assert activity.count("admin added a client pc-overview") == 2
     assert activity.count("refused") == 1
     assert "login" not in activity
 
@@ -120,6 +121,24 @@ async def test_the_audit_log_is_filtered_and_downloaded(tenant: Api) -> None:
     lines = await tenant.anonymous().call("GET", *segments, params=query, headers=await sign_in(tenant))
     assert [json.loads(line)["operation"] for line in lines.body.splitlines()] == ["delete_package"]
     assert "No matching entries." in await load_text(tenant, "audit", last="2020-01-01")
+
+
+async def test_words_find_actions_of_the_last_days(tenant: Api) -> None:
+    await add_package(tenant, "Acme.Editor")
+    assert (await tenant.call("DELETE", "delete_package", "Acme.Editor")).status == 200
+    text = await load_text(tenant, "audit", operation="Delete", days="1")
+    assert "admin deleted a package delete_package" in text
+    assert "added a package" not in text
+    assert "admin Paket gelöscht" in await load_text(tenant, "audit", language="de", operation="paket gelöscht")
+
+
+async def test_days_of_the_audit_log_are_those_of_the_browser(tenant: Api) -> None:
+    await add_package(tenant, "Acme.Editor")
+    now, found = datetime.now(UTC), {}
+    for minutes, day in ((0, now - timedelta(days=1)), (-1439, now - timedelta(minutes=1439))):
+        query = {"last": day.date().isoformat(), "minutes": str(minutes), "operation": "add_package"}
+        found[minutes] = "admin added a package" in await load_text(tenant, "audit", **query)
+    assert found == {0: False, -1439: True}
 
 
 async def test_paging_through_the_audit_log_shows_every_entry(tenant: Api, monkeypatch: pytest.MonkeyPatch) -> None:

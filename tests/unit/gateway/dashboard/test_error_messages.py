@@ -196,7 +196,7 @@ def test_a_winget_refusal_has_the_label_of_its_field(refusal: Refusal, language:
 
 def test_a_winget_refusal_names_the_other_version() -> None:
     refusal = Refusal("", "same_installer", "…", "3f2b8e5c")
-    assert localized_refusal(asdict(refusal), "de").startswith("Die Version 3f2b8e5c hat einen Installer")
+    assert localized_refusal(asdict(refusal), "de").startswith("Version 3f2b8e5c hat schon einen Installer")
 
 
 @each(

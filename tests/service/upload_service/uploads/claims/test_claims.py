@@ -117,6 +117,40 @@ async def test_only_unclaimed_files_are_listed_and_discarded(api: UploadApi) -> 
     assert (answer.status, answer.body) == (200, {"server_filenames": [free]})
 
 
+async def delete(api: UploadApi, caller: Caller, name: str) -> Answer:
+    return await api.service.call(caller, "DELETE", "delete_upload", name)
+
+
+async def test_only_a_file_without_a_version_is_deleted(api: UploadApi) -> None:
+    caller = make_uploader()
+    linked, free, foreign = await claimed(api, caller), await api.upload(caller, FILE), make_uploader()
+    assert (await delete(api, caller, free)).status == 200
+    assert problem(await delete(api, caller, linked)) == (409, "installer_in_use")
+    for name in (free, await api.upload(foreign, FILE), "0" * 32, "$gt"):
+        assert problem(await delete(api, caller, name)) == NOT_FOUND, name
+    assert (await api.usage(caller), api.files(caller)) == ((SIZE, 0), [linked])
+    assert await api.usage(foreign) == (0, SIZE)
+
+
+@pytest.mark.parametrize("number", range(5))
+async def test_a_deletion_and_a_claim_at_once_have_one_winner(api: UploadApi, number: int) -> None:
+    caller = make_uploader()
+    name = await api.upload(caller, FILE)
+    deletion, claim = await asyncio.gather(delete(api, caller, name), api.claim(caller, name))
+    assert (deletion.status, claim.status) in {(200, 404), (409, 200)}
+    assert await api.usage(caller) == ((SIZE, 0) if claim.status == 200 else (0, 0))
+    assert api.files(caller) == ([name] if claim.status == 200 else [])
+
+
+async def test_concurrent_deletions_free_the_storage_once(api: UploadApi) -> None:
+    caller = make_uploader()
+    await claimed(api, caller)
+    name = await api.upload(caller, FILE)
+    answers = await asyncio.gather(*(delete(api, caller, name) for _ in range(10)))
+    assert {answer.status for answer in answers} <= {200, 404}
+    assert await api.usage(caller) == (SIZE, 0)
+
+
 async def test_a_file_that_cannot_fit_is_refused_with_its_first_chunk(api: UploadApi) -> None:
     caller = make_uploader(storage_quota=SIZE - 1)
     assert problem(await api.chunk(caller, "f", FILE[:10], 0, SIZE)) == EXCEEDED
