@@ -13,7 +13,6 @@ from rich.table import Column, Table
 from rich.text import Text
 
 LOG_STEP = 10  # percent from one line of a log to the next
-READING = "reading"  # the phase in which a file's digest is made; a log does not show it
 
 
 def visible(text: object) -> str:
@@ -91,9 +90,8 @@ class _LogLines(FileProgress):
 
     def start(self, phase: str, total: int, done: int = 0) -> None:
         super().start(phase, total, done)
-        self._total, self._percent = 0 if phase == READING else total, done * 100 // max(total, 1)
-        if phase != READING:
-            self._print(f"{phase} {decimal(total)}{f', from byte {done} on' if done else ''}")
+        self._total, self._percent = total, done * 100 // max(total, 1)
+        self._print(f"{phase} {decimal(total)}{f', from byte {done} on' if done else ''}")
 
     def update(self, done: int) -> None:
         super().update(done)

@@ -92,10 +92,11 @@ async def find_versions(request: web.Request) -> web.Response:
 
 @routes.get("/{tenant_id}/check_version")
 async def check_version(request: web.Request) -> web.Response:
-    query = query_form(request)
+    caller, query = caller_of(request), query_form(request)
     refusals, identities = form_refusals(query), form_identities(query)
-    package_id = query.get("package_id") or ""
-    shared = await request.app[PACKAGES].shared_identities(caller_of(request), package_id, identities)
+    if package_id := query.get("package_id") or "":
+        caller.require_package(package_id)
+    shared = await request.app[PACKAGES].shared_identities(caller, package_id, identities)
     return json_response({"winget_refusals": refusals, "shared_identities": shared_identities(shared)})
 
 

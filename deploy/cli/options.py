@@ -11,7 +11,7 @@ from rich.console import Console
 from typer import Argument, Exit, Option
 
 INTERRUPTED = 130  # the exit code of a shell for Ctrl-C
-RESUMES = "Run the same command again to resume."
+RESUMES = "Run the command again to continue."
 Result = TypeVar("Result")
 console = Console(highlight=False, markup=False, soft_wrap=True)
 error_console = Console(stderr=True, highlight=False, soft_wrap=True)

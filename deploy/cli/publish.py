@@ -5,7 +5,7 @@ import sys
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 from urllib.parse import urlsplit
 
 import stamina.instrumentation
@@ -32,10 +32,11 @@ from deploy.publish import files as installer_files
 from deploy.publish.client import Credentials, RetryingClient, open_http_client
 from deploy.publish.files import InstallerOptions
 from deploy.publish.model import NewPackage, NotPublished, Published, is_transient
+from deploy.publish.previous_version import with_previous_values
 from deploy.publish.publisher import Publisher
+from deploy.publish.release_state import INFECTED, POLL_PAUSE, WAITS, Release, exit_status_of, wait_for_state
 from deploy.terminal import json_text, print_line, show_progress, visible
 
-GATE_WAITS = 3  # exit status
 PAGE_SIZE = 100  # versions of one request
 
 releases = typer.Typer(no_args_is_help=True)
@@ -53,13 +54,13 @@ async def open_client(url: str, ca_file: Path | None, retry_timeout: float) -> A
 
 @contextmanager
 def problems_printed(retry_timeout: float) -> Iterator[None]:
-    """Print retries. A Problem ends the command with its text, and with exit status GATE_WAITS for a gate."""
+    """Print retries. A Problem ends the command with its text and its exit status."""
     stamina.instrumentation.set_on_retry_hooks([_print_retry])
     try:
         yield
     except Problem as problem:
         print_line(error_console, f"pkgrepo: {describe_problem(problem, retry_timeout)}")
-        raise typer.Exit(GATE_WAITS if problem.code == "gate_waiting" else 1) from None
+        raise typer.Exit(exit_status_of(problem)) from None
 
 
 def _check_address(url: str) -> None:
@@ -110,13 +111,17 @@ async def publish(
         Option("--type", case_sensitive=False, help="Once, or once for each file. Default: from the suffix."),
     ] = None,
     product_code: Annotated[list[str] | None, Option(help="GUID in braces; once, or once for each file.")] = None,
-    scope: Annotated[Scope, Option(case_sensitive=False, help="Install scope.")] = Scope.MACHINE,
+    scope: Annotated[
+        Scope | None,
+        Option(case_sensitive=False, help="Install scope. Default: that of the newest version, or machine."),
+    ] = None,
     locale: Annotated[
         Locale, Option(case_sensitive=False, metavar="LOCALE", help="Locale, such as de-DE.")
     ] = Locale.EN_US,
     channel: Annotated[str, Option(help="Release channel.")] = "stable",
     switch: Annotated[
-        list[str] | None, Option(metavar="NAME=VALUE", help="Installer switch, such as silent=/S.")
+        list[str] | None,
+        Option(metavar="NAME=VALUE", help="Installer switch, such as silent=/S. Default: those of the newest version."),
     ] = None,
     nested_type: Annotated[
         FileType | None, Option(case_sensitive=False, help="Type of the installer in a ZIP.")
@@ -135,10 +140,17 @@ async def publish(
     logo: Annotated[
         Path | None, Option(exists=True, dir_okay=False, help="Logo of a new package, PNG or JPEG.")
     ] = None,
+    no_wait: Annotated[
+        bool,
+        Option("--no-wait", help="Do not wait for the malware scan and other checks; a waiting version exits with 0."),
+    ] = False,
     chunk_size: ChunkSize = 8,
     as_json: AsJson = False,
 ) -> None:
     """Publish installers as versions of a package; prints the UID of each version.
+
+    Waits for the malware scan and other checks of the server, then says which ring is offered the version.
+    Exit status: 0 offered to a ring, 1 not published, 3 infected, 4 waits for a gate.
 
     Uses the API token PKGREPO_TOKEN, or signs in with PKGREPO_USER and PKGREPO_PASSWORD (or PKGREPO_PASSWORD_FILE).
     Run the same command again after an interruption: it resumes. An existing version with the same bytes is a success.
@@ -154,15 +166,29 @@ async def publish(
         ("package_family_name", package_family_name),
         ("upgrades", upgrades),
     ]
-    installer_options = InstallerOptions(
-        version, architecture or (), file_type or (), product_code or (), scope, locale, channel, nested_type, more
-    )
+    per_file = (version, architecture or (), file_type or (), product_code or ())
+    installer_options = InstallerOptions(*per_file, scope or Scope.MACHINE, locale, channel, nested_type, more)
     installers = installer_files.installers(files, package, installer_options)
     new_package = _new_package(package_name, publisher, description, logo)
+    if scope is None or not switch:
+        installers = await with_previous_values(client, installers, scope=scope is None, switches=not switch)
 
     with show_progress(error_console) as rows:
         results = await Publisher(client, rows, chunk_size << 20).publish(package, new_package, installers)
     _report(results, client.retry_timeout, as_json=as_json)
+    documents, statuses = [result.document() for result in results], set()
+    for result, document in zip(results, documents, strict=True):
+        if isinstance(result, NotPublished):
+            statuses.add(exit_status_of(result.problem))
+            continue
+        polls = 0 if no_wait else int(client.retry_timeout / POLL_PAUSE)
+        status, document["state"] = await wait_for_state(client, result.uid, polls)
+        print_line(error_console, f"{result.installer.path}: {document['state']}")
+        statuses.add(0 if no_wait and status == WAITS else status)
+    if as_json:
+        typer.echo(json_text(documents))
+    if worst := next((status for status in (INFECTED, 1, WAITS) if status in statuses), 0):
+        raise typer.Exit(worst)
 
 
 def _new_package(name: str, publisher: str, description: str, logo: Path | None) -> NewPackage | None:
@@ -174,7 +200,7 @@ def _new_package(name: str, publisher: str, description: str, logo: Path | None)
 
 
 def _report(results: Sequence[Published | NotPublished], retry_timeout: float, *, as_json: bool) -> None:
-    """Print the result of each file. Raises typer.Exit unless all are published."""
+    """Print the result of each file."""
     for result in results:
         installer = result.installer
         if isinstance(result, NotPublished):
@@ -183,21 +209,18 @@ def _report(results: Sequence[Published | NotPublished], retry_timeout: float, *
         status = "is published" if result.created else "exists already with the same bytes"
         name = f"{installer.package_id} {installer.version} ({installer.architecture})"
         print_line(error_console, f"{installer.path}: {name} {status}.")
+        for text in result.warnings:
+            print_line(error_console, f"Warning: {text}", "yellow")
         for identity in result.shared:
             warning = f"has the same {identity['field']}; winget may offer one package to machines that have the other"
             print_line(error_console, f"Warning: the package {identity['package_id']} {warning}.", "yellow")
         if not as_json:
             typer.echo(visible(result.uid))
-    if as_json:
-        typer.echo(json_text([result.document() for result in results]))
-    if any(isinstance(result, NotPublished) for result in results):
-        raise typer.Exit(1)
 
 
 Uid = Annotated[str, Argument(metavar="UID", help="UID of the version, as `pkgrepo publish` prints it.")]
 Reason = Annotated[str, Option(help="Reason, for the history.")]
 Yes = Annotated[bool, Option("--yes", help="Do not show the effect and ask first, as on a terminal.")]
-Release = Mapping[str, Any]
 # Commands without options of their own: operation, form and help.
 ACTIONS: Mapping[str, tuple[str, Mapping[str, str], str]] = {
     "approve": ("approve_version", {}, "Approve the file of a version. The publisher's approval does not count."),
@@ -256,7 +279,7 @@ async def promote(
     yes: Yes = False,
     as_json: AsJson = False,
 ) -> None:
-    """Let a version enter a ring; exit status 3 while a gate waits."""
+    """Let a version enter a ring; exit status 3 for an infected file, 4 while a gate waits."""
     if not ring:
         release = await client.request("GET", "get_release", uid)
         ring = release["next_ring"] or release["stage"]

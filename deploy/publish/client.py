@@ -7,6 +7,7 @@ import asyncio
 import ssl
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence, Set
 from contextlib import asynccontextmanager, suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote, urlencode
@@ -19,12 +20,14 @@ from aiohttp import FormData
 from pydantic import BaseModel, SecretStr
 from yarl import URL
 
+from catalog_service.model.enumerations import FileType
 from common.errors import Problem, UpstreamProblem
 from common.settings import BadSetting, EnvironmentSettings
 from deploy.publish.model import (
     Installer,
     NewPackage,
     NotTheInterface,
+    Published,
     Unreachable,
     Untrusted,
     retry_after,
@@ -283,11 +286,15 @@ class RetryingClient:
         answer = await self.request("POST", "add_package_version", installer.package_id, body=lambda _: FormData(form))
         return str(answer["UID"])
 
-    async def shared_identities(self, uid: str) -> Sequence[Mapping[str, str]]:
-        """The identities of a version that other packages have, too; not retried, since they are only a warning."""
-        details = await self._client.request("GET", "get_version_details", uid)
-        identities: list[dict[str, str]] = details.get("shared_identities", [])  # Earlier releases do not answer them.
-        return identities
+    async def with_warnings(self, published: Published) -> Published:
+        """The result with what the server says against the version; not retried, since these are only warnings."""
+        details = await self._client.request("GET", "get_version_details", published.uid)
+        refusals = details.get("winget_refusals", ())  # Earlier releases do not answer them.
+        texts = [f"winget does not show this version: {row['field']} {row['reason']}." for row in refusals]
+        if details["file_type"] == FileType.EXE and not details["switch_Silent"]:
+            texts.append("An EXE without a silent switch may wait for a click that nobody can make. Add --switch.")
+        shared = details.get("shared_identities", ())
+        return replace(published, shared=shared, warnings=[*published.warnings, *texts])
 
     async def request(
         self,

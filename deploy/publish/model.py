@@ -104,7 +104,7 @@ class Published:
     """A published version. `size` and `resumed_from` are bytes.
 
     `created` is False if the version existed before with the same bytes. `shared` are the `shared_identities` of
-    `get_version_details`.
+    `get_version_details`. `warnings` are sentences about the file and its fields.
     """
 
     installer: Installer
@@ -114,6 +114,7 @@ class Published:
     resumed_from: int
     created: bool
     shared: Sequence[Mapping[str, str]] = ()
+    warnings: Sequence[str] = ()
 
     def document(self) -> dict[str, Any]:
         """The output of `--json`."""
@@ -127,6 +128,7 @@ class Published:
             "resumed_from": self.resumed_from,
             "created": self.created,
             "shared_identities": list(self.shared),
+            "warnings": list(self.warnings),
         }
 
 

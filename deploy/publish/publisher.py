@@ -6,7 +6,7 @@ A transfer resumes at the byte that the server expects.
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from common.errors import NotFound, Problem, UpstreamProblem
 from deploy.publish.client import RetryingClient, TransferState
@@ -23,7 +23,7 @@ from deploy.publish.model import (
     UploadCancelled,
     VersionTaken,
 )
-from deploy.terminal import READING, FileProgress, Rows
+from deploy.terminal import FileProgress, Rows
 
 MIN_CHUNK = 256 << 10  # bytes of the chunks over an unreliable connection
 AT_ONCE = 4  # files; their connections share the bandwidth
@@ -160,7 +160,7 @@ class Publisher:
                 result = await self._publish_installer(installer, catalog, progress)
                 if isinstance(result, Published) and result.created:
                     with suppress(Problem):  # The version is published; only a warning is missing.
-                        return replace(result, shared=await self.client.shared_identities(result.uid))
+                        return await self.client.with_warnings(result)
                 return result
 
     async def _publish_installer(
@@ -182,13 +182,14 @@ class Publisher:
     async def _publish_file(
         self, installer: Installer, catalog: Catalog, file: LocalFile, progress: FileProgress
     ) -> Published:
-        progress.start(READING, file.size)
+        progress.start("reading", file.size)
         sha256 = await file.sha256(progress.update)
         if installer.sha256 not in {"", sha256}:
             raise OtherBytes(path=file.path, expected=installer.sha256, actual=sha256)
         if uid := catalog.uid_of(installer, sha256):
             await self._require_intact(installer, uid)
             return Published(installer, uid, sha256, file.size, file.size, created=False)
+        await self.client.request("GET", "check_version", query={"package_id": installer.package_id})  # May the token?
         reason: Problem = StoredDifferently(f"The server stored other bytes than those of {file.path}.")
         for file_id in installer.file_ids(sha256):
             try:

@@ -72,7 +72,7 @@ async def test_an_interrupted_move_continues_where_it_stopped(folder: Path, stor
             process.send_signal(signal.SIGINT)
             output, _ = await process.communicate()
     assert process.returncode == 130, output
-    assert b"Run the same command again to resume" in output
+    assert b"Run the command again to continue" in output
     assert len(files(folder)) == SAMPLES
     status, again = await migrate(folder, storage, "s3")
     assert (status, files(folder)) == (0, []), again

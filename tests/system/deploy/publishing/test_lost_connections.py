@@ -141,7 +141,7 @@ async def test_the_same_command_resumes_after_a_stop(
         process.send_signal(number)
         result = await wait_for_result(process)
     assert (result.status, result.output) == (130, "")
-    assert result.log.endswith("Stopped. Run the same command again to resume.")
+    assert result.log.endswith("Stopped. Run the command again to continue.")
     again = await run_publish(tenant, *command)
     assert (again.status, again.documents[0]["resumed_from"]) == (0, 3 * MIB), again.log
     assert await content_of(tenant, package) == file.read_bytes()

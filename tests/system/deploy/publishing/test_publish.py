@@ -58,6 +58,10 @@ async def test_a_published_file_is_downloaded_unchanged(either: Api, tmp_path: P
             "resumed_from": 0,
             "created": True,
             "shared_identities": [],
+            "warnings": [
+                "An EXE without a silent switch may wait for a click that nobody can make. Add --switch.",
+            ],
+            "state": "Offered to the ring everyone.",
         }
     ]
     assert version["INSTALLER_SHA256"] == sha256
@@ -105,7 +109,7 @@ async def test_repeating_a_command_succeeds_and_sends_nothing(tenant: Api, packa
     command = (make_file(tmp_path), "--package", package, "--version", "1", "--json")
     first, again = await run_publish(tenant, *command), await run_publish(tenant, *command)
     assert (first.status, again.status) == (0, 0)
-    assert again.documents == [{**first.documents[0], "resumed_from": 100_000, "created": False}]
+    assert again.documents == [{**first.documents[0], "resumed_from": 100_000, "created": False, "warnings": []}]
     assert "exists already" in again.log
     assert await storage(tenant) == (100_000, 0)
 

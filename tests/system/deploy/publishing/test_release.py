@@ -57,9 +57,9 @@ async def test_a_token_approves_and_promotes_what_another_published(tenant: Api,
     assert "active, in everyone" in promoted.output
 
 
-async def test_a_promotion_that_waits_names_the_gate_and_exits_with_3(tenant: Api, uid: str) -> None:
+async def test_a_promotion_that_waits_names_the_gate_and_exits_with_4(tenant: Api, uid: str) -> None:
     result = await run(tenant, "promote", uid)
-    assert result.status == 3
+    assert result.status == 4
     assert "The gate approval before the ring 'everyone' has not passed" in result.log
     assert (await release_of(tenant, uid))["stage"] == "pilot"
 

@@ -16,7 +16,7 @@ from deploy.cli.main import app
 from deploy.publish import files, model
 from deploy.publish.files import BLOCK, InstallerOptions, installers, open_file, package_dependencies, switches
 from deploy.publish.model import FileChanged, FileUnusable, Installer
-from deploy.terminal import READING, show_progress
+from deploy.terminal import show_progress
 from tests.support.samples.openapi import DOCUMENT
 from tests.support.tables import each
 from upload_service.model import SUFFIXES, parse_file_id
@@ -159,12 +159,12 @@ async def test_empty_and_missing_files_are_reported(tmp_path: Path) -> None:
 def test_a_log_gets_a_line_for_each_tenth() -> None:
     written = io.StringIO()
     with show_progress(Console(file=written, width=200)) as rows, rows("[a].exe") as row:
-        row.start(READING, 1000)
+        row.start("reading", 1000)
         row.update(1000)
         row.start("sending", 1000, 250)
         for done in (260, 299, 300, 310, 550, 540, 560, 1000):
             row.update(done)
-    lines = ["sending 1.0 kB, from byte 250 on", "30 %", "55 %", "100 %"]
+    lines = ["reading 1.0 kB", "100 %", "sending 1.0 kB, from byte 250 on", "30 %", "55 %", "100 %"]
     assert written.getvalue().splitlines() == [f"[a].exe: {line}" for line in lines]
 
 
@@ -173,7 +173,7 @@ def test_a_terminal_gets_a_bar_for_each_file() -> None:
     console = Console(file=written, width=120, force_terminal=True, color_system=None)
     with show_progress(console) as rows, rows("[a].exe") as first, rows("b.msi") as second:
         first.start("sending", 2000, 500)
-        second.start(READING, 1000)
+        second.start("reading", 1000)
         second.update(1000)
     *_, last = written.getvalue().split("[a].exe")
     assert "sending" in last
