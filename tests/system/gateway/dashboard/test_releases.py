@@ -141,11 +141,18 @@ HEADER = "--header \"{'Token': '<token>'}\""
 
 
 async def kit(services: Services, **settings: Any) -> tuple[Api, list[str], str]:
-    """A tenant, what its page offers to copy, and the page."""
+    """A tenant, what its page offers to copy for machines, and the page."""
     api = await services.tenant(**settings)
     assert f"/{api.tenant_id}/dashboard/rollout" in await load_page(api)
     page = await load_page(api, "rollout")
-    return api, [html.unescape(text) for text in re.findall('data-copy="([^"]*)"', page)], page
+    _of_server, *copied = [html.unescape(text) for text in re.findall('data-copy="([^"]*)"', page)]
+    return api, copied, page
+
+
+async def test_the_kit_begins_with_the_certificate_and_warns_of_http(tenant: Api) -> None:
+    text = await load_text(tenant, "rollout")
+    assert "Certificate Machines cannot use this address, because winget needs HTTPS." in text
+    assert "pkgrepo up --tls --host 0.0.0.0 --name" in text
 
 
 async def test_the_kit_has_every_way(services: Services) -> None:
