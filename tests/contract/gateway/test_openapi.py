@@ -113,7 +113,7 @@ def test_an_operation_is_named_after_its_path(path: str, operation: dict[str, An
     if operation is shared["get"]:
         name = "get_upload_state"
     if operation is shared["delete"]:
-        name = "delete_upload"
+        name = "cancel_upload"
     assert operation["operationId"] == name
 
 
