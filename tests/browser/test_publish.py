@@ -12,7 +12,8 @@ from tests.browser.conftest import Open
 from tests.support.browser.administrators import Visitor, start_session
 from tests.support.browser.uploads import expect_uploaded, select_files, upload_by_api, upload_row
 from tests.support.samples.msi_samples import MACHINE_MSI
-from tests.support.system.publishing import add_package, upload_listed
+from tests.support.samples.signed_files import unsigned
+from tests.support.system.publishing import add_package, publish, upload_listed, wait_for_inspection
 from tests.support.system.releases import replace_answers
 
 pytestmark = pytest.mark.full
@@ -112,3 +113,20 @@ async def test_an_upload_without_a_version_is_deleted_after_a_confirmation(visit
     await visitor.confirm("")
     await expect(page.get_by_text("No unassigned uploads.")).to_be_visible()
     assert (await visitor.api.call("GET", "inspect_upload", name)).status == 404
+
+
+async def test_a_new_version_takes_switches_and_scope_of_the_newest_one(visitor: Visitor) -> None:
+    page = visitor.page
+    await add_package(visitor.api, "Acme.Anvil")
+    await publish(visitor.api, "Acme.Anvil", "1.0", file_type="exe", file_scope="user", switch_Silent="/S")
+    name = await upload_listed(visitor.api, unsigned("exe"))
+    await wait_for_inspection(visitor.api, name)
+    await visitor.go(f"/publish/{name}?package=Acme.Anvil")
+    await expect(page.get_by_text("are those of version 1.0.")).to_be_visible()
+    await page.get_by_label("Version", exact=True).fill("2.0")
+    await page.get_by_role("button", name="Publish", exact=True).click()
+    await page.get_by_role("button", name="Open version").click()
+    await expect(page.get_by_role("heading", name="Version 2.0")).to_be_visible()
+    newest = (await visitor.api.call("GET", "find_versions", "Acme.Anvil", params={"limit": "1"})).body["versions"][0]
+    details = (await visitor.api.call("GET", "get_version_details", newest["uid"])).body
+    assert (details["switch_Silent"], details["file_scope"]) == ("/S", "user")

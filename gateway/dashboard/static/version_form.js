@@ -26,10 +26,10 @@ document.addEventListener("submit", async (event) => {
       setExists(form, true);
     }
     const body = selectFields(fields, (name, value) => !PACKAGE_FIELDS.includes(name) && value);
-    await callOperation("POST", operation("add_package_version", packageId), { body });
+    const { UID } = await callOperation("POST", operation("add_package_version", packageId), { body });
     document.dispatchEvent(new CustomEvent("published", { detail: fields.get("server_filename") }));
     const done = document.querySelector("[data-published]");
-    done.querySelector("[data-package-page]").href = `${document.body.dataset.home}/packages/${encodeURIComponent(packageId)}`;
+    done.querySelector("[data-version-page]").href = `${document.body.dataset.home}/packages/${encodeURIComponent(packageId)}/versions/${UID}`;
     showWarnings(done.querySelector("[data-winget-result]"), warnings);
     document.querySelector("main h1").textContent = done.dataset.title;
     htmx.process(done);
@@ -57,12 +57,27 @@ const setExists = (form, exists) => {
   newPackage(form).disabled = newPackage(form).hidden = exists;
 };
 
+// Fields that are empty get the switches of the newest version, if it is of the same type; the scope only if the file
+// does not tell it.
+const fillFromNewest = async (form, id) => {
+  const { versions: [newest] } = await callOperation("GET", `${operation("find_versions", id)}?limit=1`);
+  if (newest?.file_type !== form.elements.file_type.value) return;
+  const details = await callOperation("GET", operation("get_version_details", newest.uid));
+  const empty = [...form.elements].filter(({ name, value }) => name.startsWith("switch_") && !value && details[name]);
+  for (const field of empty) field.value = details[field.name];
+  if (!form.dataset.scope) form.elements.file_scope.value = details.file_scope;
+  const place = form.querySelector("[data-taken]");
+  place.textContent = place.dataset.taken.replace("{version}", newest.package_version);
+};
+
 const checkPackage = async (input) => {
   const id = input.value.trim();
   if (!id) return setExists(input.form, true);
   try {
     await callOperation("GET", operation("get_package_details", id));
-    if (input.value.trim() === id) setExists(input.form, true);
+    if (input.value.trim() !== id) return;
+    setExists(input.form, true);
+    await fillFromNewest(input.form, id);
   } catch (problem) {
     if (input.value.trim() === id) setExists(input.form, problem.code !== "package_not_found");
   }
