@@ -257,13 +257,17 @@ def shared_identities(shared: Sequence[SharedIdentity]) -> list[dict[str, str]]:
 
 
 def filled_form(form: Form, version: PackageVersion) -> Form:
-    """Return the form with the version's values in the fields that were not sent, except those of the manifest."""
-    shown = {**version_details(version, (), ()), "server_filename": version.server_filename}
+    """Return the form with the version's values in the fields that were not sent, except those of the manifest.
+
+    The file is always the version's own.
+    """
+    shown = version_details(version, (), ())
     if "dep_pkg_identifier" in form.fields:
         del shown["dep_pkg_min_version"]  # They are pairs.
     lists = {name: value if isinstance(value, list | tuple) else (value or "",) for name, value in shown.items()}
     names = shown.keys() - VersionManifest.model_fields.keys()
-    return Form({**{name: tuple(map(str, lists[name])) for name in names}, **form.fields})
+    own = {"server_filename": (version.server_filename,)}
+    return Form({**{name: tuple(map(str, lists[name])) for name in names}, **form.fields, **own})
 
 
 def edited_version(filled: Form, sent: Set[str], version: PackageVersion) -> PackageVersion:

@@ -84,6 +84,16 @@ async def test_an_external_installer_stays(catalog: Catalog, caller: Caller) -> 
     assert (details["installer_url"], details["switch_Silent"]) == (EXTERNAL["installer_url"], "/x")
 
 
+async def test_a_strict_tenant_checks_an_edit_against_the_file_that_stays(catalog: Catalog) -> None:
+    caller = make_caller(make_tenant(strict_installers=True))
+    await catalog.add_package(caller)
+    catalog.stubs.inspected = {"file_type": "MSI", "file_architect": "x64", "file_scope": "machine"}
+    uid = await catalog.add_version(caller, file_type="MSI")
+    for sent in ({}, {"server_filename": ""}, {"server_filename": "none.msi"}):
+        answer = await edit(catalog, caller, uid, file_type="ZIP", file_type_nested="EXE", file_nested_path="a", **sent)
+        assert (answer.status, answer.body["code"]) == (400, "installer_contradicts")
+
+
 async def test_the_second_of_two_editors_is_told(catalog: Catalog, caller: Caller, uid: str) -> None:
     _, tag = await read(catalog, caller, uid)
     assert (await edit(catalog, caller, uid, tag, switch_Silent="/one")).status == 200
