@@ -290,7 +290,8 @@ class RetryingClient:
         """The result with what the server says against the version; not retried, since these are only warnings."""
         details = await self._client.request("GET", "get_version_details", published.uid)
         refusals = details.get("winget_refusals", ())  # Earlier releases do not answer them.
-        texts = [f"winget does not show this version: {row['field']} {row['reason']}." for row in refusals]
+        reasons = [f"{row['field']} {row['reason']}".strip().removesuffix(".") for row in refusals]
+        texts = [f"winget does not show this version: {reason}." for reason in reasons]
         if details["file_type"] == FileType.EXE and not details["switch_Silent"]:
             texts.append("An EXE without a silent switch may wait for a click that nobody can make. Add --switch.")
         shared = details.get("shared_identities", ())

@@ -9,10 +9,11 @@ import pytest
 import stamina
 from aiohttp import web
 
+from catalog_service.model.enumerations import Architecture, FileType
 from common.errors import UpstreamProblem
 from deploy.publish import client as client_module
 from deploy.publish.client import Credentials, HttpClient, RetryingClient, open_http_client
-from deploy.publish.model import NotTheInterface, Unreachable, Untrusted
+from deploy.publish.model import Installer, NotTheInterface, Published, Unreachable, Untrusted
 from tests.support.servers.certificates import make_certificate
 from tests.support.servers.http_server import serve
 from tests.support.tables import each
@@ -135,3 +136,18 @@ async def test_an_unknown_certificate_is_refused_unless_its_file_is_given(tmp_pa
             await client.request("GET", "get_package_versions", "Acme.App")
     async with ScriptedServer(fine).client(certificate) as client:
         assert await client.request("GET", "get_package_versions", "Acme.App") == []
+
+
+@each(
+    "refusal, warning",
+    [
+        ({"field": "package_version", "reason": "must not hold /"}, "package_version must not hold /."),
+        ({"field": "", "reason": "Version 1 has this installer."}, "Version 1 has this installer."),
+    ],
+)
+async def test_a_refusal_of_winget_is_one_sentence(refusal: dict[str, str], warning: str) -> None:
+    details = {"file_type": "MSI", "winget_refusals": [refusal]}
+    installer = Installer(Path("a.msi"), "Acme.App", "1", Architecture.X64, FileType.MSI)
+    async with ScriptedServer(lambda: web.json_response(details)).client() as client:
+        result = await RetryingClient(client, 1).with_warnings(Published(installer, "", "", 1, 0, created=True))
+    assert result.warnings == [f"winget does not show this version: {warning}"]
