@@ -160,6 +160,7 @@ async def test_a_version_is_edited_from_another_one_and_the_second_editor_is_tol
     await expect(page.get_by_text("Version saved.")).to_be_visible()
     details = (await api.call("GET", "get_version_details", new.uid)).body
     assert (details["switch_Silent"], details["dep_pkg_identifier"]) == ("/quiet", ["Acme.Base"])
+    await expect(page).to_have_url(f"{api.base_url}/dashboard/packages/Acme.Anvil/versions/{new.uid}")
     await page.get_by_role("button", name="Edit version").click()
     await page.get_by_label("Silent switch").fill("/mine")
     change = await api.call("PATCH", "edit_package_version", new.uid, data={"switch_Silent": "/theirs"})

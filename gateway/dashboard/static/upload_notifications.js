@@ -6,8 +6,12 @@ import { addRow, fileName, rows } from "./upload_tray.js";
 const DELAYS = [0, 1000, 3000]; // ms; the list may have an upload a little later than the event
 const list = () => document.getElementById("unassigned");
 
-const reloadList = () =>
-  htmx.ajax("GET", location.href, { source: list(), target: "#unassigned", select: "#unassigned", swap: "outerHTML", headers: UNATTENDED });
+// A row about which a dialog asks stays until the answer.
+const reloadList = async () => {
+  const dialog = document.querySelector("dialog[open]");
+  if (dialog) await new Promise((resolve) => dialog.addEventListener("close", resolve, { once: true }));
+  if (list()) await htmx.ajax("GET", location.href, { source: list(), target: "#unassigned", select: "#unassigned", swap: "outerHTML", headers: UNATTENDED });
+};
 
 document.addEventListener("upload-finished", async ({ detail: upload }) => {
   if (!list()) {

@@ -181,6 +181,7 @@ async def seed_tenant(api: Api, names: str = "") -> SeedData:
         "enabled": "0",
         "ring": "everyone",
         "reason": marker,
+        "edited_at": "",
         "pinned": "1",
         "network": "192.0.2.2",
         "package_ids": package,

@@ -13,8 +13,9 @@ from common.errors import Unavailable
 from common.service_client.client import ServiceClient
 from tests.support.samples.msi_samples import MACHINE_MSI
 from tests.support.samples.signed_files import PUBLISHER, sign, unsigned
+from tests.support.services.catalog import EXTERNAL
 from tests.support.system.pages import load_page, load_text, main_of, sign_in
-from tests.support.system.publishing import add_package, publish, upload_listed, wait_for_inspection
+from tests.support.system.publishing import INSTALLER, add_package, publish, upload_listed, wait_for_inspection
 from tests.support.system.services import Api, Services
 
 
@@ -192,6 +193,15 @@ async def test_a_version_has_its_size_author_and_the_reasons_of_winget(tenant: A
     path = ("dashboard", "packages", "Acme.Trap", "versions", published.uid)
     answer = await tenant.anonymous().call("GET", *path, headers=await sign_in(tenant))
     assert (answer.status, b"Request failed" in answer.body) == (404, True)
+
+
+async def test_a_package_with_an_external_installer_has_a_page(tenant: Api) -> None:
+    await add_package(tenant, "Acme.Anvil")
+    form = {**INSTALLER, **EXTERNAL, "package_version": "1.0"}
+    answer = await tenant.call("POST", "add_package_version", "Acme.Anvil", data=form)
+    assert answer.status == 201, answer.body
+    assert "1.0" in await load_text(tenant, "packages", "Acme.Anvil")
+    assert "Version 1.0" in await load_text(tenant, "packages", "Acme.Anvil", "versions", answer.body["UID"])
 
 
 async def test_a_package_that_winget_refuses_has_a_badge_and_no_command(tenant: Api) -> None:
