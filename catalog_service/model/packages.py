@@ -22,7 +22,7 @@ NO_MANIFEST = PackageManifest()
 class Package:
     """A package of a tenant. `logo` is a PNG image, or empty. The catalog does not show its manifest.
 
-    `package_uid` distinguishes a package from a deleted one with the same `package_id`.
+    `package_uid` distinguishes a package from a deleted one with the same `package_id`. `edits` counts its changes.
     """
 
     package_id: str
@@ -33,6 +33,7 @@ class Package:
     logo: bytes = b""
     active: bool = True
     manifest: PackageManifest = NO_MANIFEST
+    edits: int = field(default=0, compare=False)
 
     @property
     def identities(self) -> dict[str, list[str]]:

@@ -41,10 +41,11 @@ async def add_package(request: web.Request) -> web.Response:
 async def edit_package(request: web.Request) -> web.Response:
     package_id, changes = package_in_path(request), await package_changes(request)
     audit(request, package_id=package_id)
-    before = package_details(await request.app[PACKAGES].find(caller_of(request), package_id))
-    if not if_match(request, before["revision"]):
+    before = await request.app[PACKAGES].find(caller_of(request), package_id)
+    if not if_match(request, package_details(before)["revision"]):
         raise PackageChanged
-    changed = await request.app[PACKAGES].edit(caller_of(request), package_id, changes)
+    edits = None if if_match(request, "") else before.edits
+    changed = await request.app[PACKAGES].edit(caller_of(request), package_id, changes, edits)
     audit(request, changed, package_id=package_id)
     return json_response({"Message": "Package was updated successfully!"})
 

@@ -70,16 +70,18 @@ class Packages:
             raise PackageNotFound(package_id=package_id)
         return package
 
-    async def edit(self, caller: Caller, package_id: str, changes: PackageChanges) -> dict[str, tuple[str, str]]:
+    async def edit(
+        self, caller: Caller, package_id: str, changes: PackageChanges, edits: int | None = None
+    ) -> dict[str, tuple[str, str]]:
         """Change a package. Return old and new values by field for the audit log.
 
-        Raises PackageNotFound, or IdentityTaken for a restricted token.
+        Raises PackageNotFound, PackageChanged after more than these `edits`, or IdentityTaken for a restricted token.
         """
         caller.require_package(package_id)
         await normalize_names(changes)
         if caller.is_restricted:
             await self._require_free_identities(caller, package_id, changes.identities)
-        before = (await self.store.change(caller.tenant_id, package_id, changes)).to_audit_texts()
+        before = (await self.store.change(caller.tenant_id, package_id, changes, edits)).to_audit_texts()
         return {name: (before[name], after) for name, after in changes.to_audit_texts().items()}
 
     async def delete(self, caller: Caller, package_id: str) -> None:

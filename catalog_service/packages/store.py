@@ -12,6 +12,7 @@ from catalog_service.model.manifest_fields import is_set
 from catalog_service.model.packages import (
     Order,
     Package,
+    PackageChanged,
     PackageChanges,
     PackageExists,
     PackageNotFound,
@@ -73,19 +74,29 @@ class MongoPackageStore:
         document = await self._packages.find_one({"tenant_id": tenant_id, "id_key": id_key(package_id)})
         return PackageExists(package_id=document["package_id"] if document else package_id)
 
-    async def change(self, tenant_id: str, package_id: str, changes: PackageChanges) -> PackageChanges:
-        """Return the old values of the changed fields. Raises PackageNotFound."""
+    async def change(
+        self, tenant_id: str, package_id: str, changes: PackageChanges, edits: int | None = None
+    ) -> PackageChanges:
+        """Return the old values of the changed fields.
+
+        Raises PackageNotFound, or PackageChanged if the package has not the given number of edits.
+        """
+        key: Document = {"tenant_id": tenant_id, "package_id": package_id, "halfway": False}
+        fence = {} if edits is None else {"edits": {"$in": [edits, edits or None]}}
         # Setting the id to its own value makes an edit without changes valid.
-        change: Document = {"$set": {"package_id": package_id, **changes.fields, **changes.identities}}
+        change: Document = {"$inc": {"edits": 1}}
+        change["$set"] = {"package_id": package_id, **changes.fields, **changes.identities}
         for name, value in changes.manifest.items():
             change.setdefault("$set" if is_set(value) else "$unset", {})[f"manifest.{name}"] = value
         async with self._revisions.record_change(tenant_id, package_id):
             document = await self._packages.find_one_and_update(
-                {"tenant_id": tenant_id, "package_id": package_id, "halfway": False},
+                {**key, **fence},
                 change,
                 {"_id": False, **dict.fromkeys([*change["$set"], *change.get("$unset", ())], True)},
             )
             if document is None:
+                if fence and await self._packages.find_one(key, {"_id": True}):
+                    raise PackageChanged
                 raise PackageNotFound(package_id=package_id)
         before = document.get("manifest", {})
         return PackageChanges(

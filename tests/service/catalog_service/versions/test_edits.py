@@ -255,3 +255,15 @@ class TestApprovals:
         assert until[:10] > edited["at"][:10]
         await tenant.days_pass(2)
         assert await tenant.offered(uid) == ["pilot"]
+
+
+async def test_one_of_many_edits_of_a_package_at_once_wins(catalog: Catalog, caller: Caller) -> None:
+    await catalog.add_package(caller, "acme.race")
+    for _ in range(2):  # A new package, and one with an edit.
+        details = (await catalog.call(caller, "GET", "get_package_details", "acme.race")).body
+        headers = {"If-Match": f'"{details["revision"]}"'}
+        texts = [{"package_description": f"{details['revision']} {n}"} for n in range(5)]
+        calls = [
+            catalog.call(caller, "PATCH", "edit_package", "acme.race", data=each, headers=headers) for each in texts
+        ]
+        assert sorted(answer.status for answer in await asyncio.gather(*calls)) == [200, 412, 412, 412, 412]
