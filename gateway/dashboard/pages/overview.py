@@ -95,8 +95,8 @@ def chart_bars(downloads: Mapping[str, int], now: datetime, days: int) -> Sequen
     `downloads` are numbers by day. The highest bar fills the height.
     """
     step = 1 if days <= DAYS else 7
-    dates = [(now - timedelta(days=ago)).date().isoformat() for ago in reversed(range(days - days % step))]
-    parts = [dates[start : start + step] for start in range(0, len(dates), step)]
+    dates = [(now - timedelta(days=ago)).date().isoformat() for ago in reversed(range(days))]
+    parts = [dates[max(0, end - step) : end] for end in range(days, 0, -step)][::-1]
     numbers = [sum(downloads.get(day, 0) for day in part) for part in parts]
     heights = [round(number * CHART_HEIGHT / max([1, *numbers]), 1) for number in numbers]
     rows = enumerate(zip(parts, numbers, heights, strict=True))

@@ -36,7 +36,7 @@ def test_the_highest_bar_fills_the_chart() -> None:
 
 def test_the_chart_of_a_year_has_a_bar_for_each_week() -> None:
     bars = chart_bars({"2026-11-22": 1, "2026-11-16": 2, "2026-11-15": 4}, NOW, 365)
-    assert (len(bars), [(bar.day, bar.downloads) for bar in bars[-2:]]) == (52, [("2026-11-09", 4), ("2026-11-16", 3)])
+    assert (len(bars), [(bar.day, bar.downloads) for bar in bars[-2:]]) == (53, [("2026-11-09", 4), ("2026-11-16", 3)])
 
 
 @each(("days", "is_told"), [(13, True), (-1, True), (15, False), (None, False)])
