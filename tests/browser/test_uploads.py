@@ -107,6 +107,7 @@ async def test_a_file_selected_during_its_cancellation_is_a_new_upload(visitor: 
     await expect(upload).to_contain_text("Cancelling")
     await select_files(page, installer)
     await expect(publish_row(page, installer.name)).to_be_visible()
+    await expect(upload.filter(visible=True)).to_have_count(1)
     await expect(upload.filter(visible=True)).to_contain_text("Cancelling")
     finish_cancellation.set()
     await expect(upload.filter(visible=True)).to_have_count(0)

@@ -1,7 +1,7 @@
 // New uploads, in the list of the publish page if it is open, else in the tray.
 
 import { UNATTENDED } from "./session.js";
-import { addRow, fileName, rows } from "./upload_tray.js";
+import { addRow, fileName, placeRows, rows } from "./upload_tray.js";
 
 const DELAYS = [0, 1000, 3000]; // ms; the list may have an upload a little later than the event
 const list = () => document.getElementById("unassigned");
@@ -18,13 +18,13 @@ const reloadList = async () => {
   if (!shown) {
     list().replaceWith(loaded);
     htmx.process(loaded);
-    return;
   }
   for (const row of [...loaded.querySelectorAll("[data-publish-rows] > *")].reverse()) {
     if (isListed(row.dataset.upload)) continue;
     shown.prepend(row);
     htmx.process(row);
   }
+  placeRows();
 };
 
 const showUpload = async (serverFilename) => {

@@ -104,7 +104,7 @@ const remove = (row) => {
 };
 
 // Rows are in the list of the page, else in the tray, which stays on every page. The page has forms for some uploads.
-const placeRows = () => {
+export const placeRows = () => {
   const list = document.querySelector("[data-transfers]") ?? tray();
   const shown = new Set(Array.from(document.querySelectorAll("main [data-upload]"), ({ dataset }) => dataset.upload));
   for (const { element, transfer, upload } of rows.values()) {
