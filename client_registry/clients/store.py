@@ -9,7 +9,7 @@ from ipaddress import ip_address
 from typing import NamedTuple
 
 from motor.motor_asyncio import AsyncIOMotorClientSession
-from pymongo import ASCENDING, IndexModel
+from pymongo import ASCENDING, IndexModel, ReturnDocument
 from pymongo.errors import BulkWriteError, DuplicateKeyError
 
 from common.errors import Conflict, Forbidden, InvalidField, NotFound
@@ -31,6 +31,7 @@ class Client:
     """A registered client. `ip`, `last_seen` and `program` are those of its last call.
 
     `program` is the kind of program that called: 0 other, 1 the desktop client. `ring` is "" unless one was chosen.
+    With `source_address`, its token counts in an address of the source, too.
     """
 
     client_id: str
@@ -42,6 +43,7 @@ class Client:
     program: int = 0
     enabled: bool = True
     ring: str = ""
+    source_address: bool = True
 
 
 class Placement(NamedTuple):
@@ -248,10 +250,12 @@ class MongoClientStore:
             {"$set": {**token, "ip": ip, "program": program, "last_seen": at}},
         )
 
-    async def change(self, tenant_id: str, client_id: str, values: Mapping[str, object]) -> bool:
-        """Change `enabled`, `ring`, or the stored parts of the token; False if there is no such client."""
-        result = await self._clients.update_one({"tenant_id": tenant_id, "client_id": client_id}, {"$set": values})
-        return result.matched_count == 1
+    async def change(self, tenant_id: str, client_id: str, values: Mapping[str, object]) -> Client | None:
+        """Change `enabled`, `ring`, `source_address`, or the stored parts of the token; None without such a client."""
+        document = await self._clients.find_one_and_update(
+            {"tenant_id": tenant_id, "client_id": client_id}, {"$set": values}, return_document=ReturnDocument.AFTER
+        )
+        return _client(document) if document else None
 
     async def delete(self, tenant_id: str, client_id: str, *, digests: Sequence[str]) -> bool:
         """Delete a client and its blacklist entries; False if there is no such client."""
@@ -285,4 +289,4 @@ def _document(tenant_id: str, client: Client, digest: str, key_id: str, slot: in
 
 
 def _client(document: Document) -> Client:
-    return Client(**{each.name: document[each.name] for each in fields(Client)})
+    return Client(**{each.name: document[each.name] for each in fields(Client) if each.name in document})
