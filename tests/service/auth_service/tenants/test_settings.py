@@ -17,7 +17,14 @@ from tests.support.services.auth import Auth
 from tests.support.tables import each
 
 HERE = "192.0.2.7"
-NAMES = ("client_authentication", "allowed_networks", "version_key", "strict_installers", "source_agreements")
+NAMES = (
+    "client_authentication",
+    "allowed_networks",
+    "version_key",
+    "strict_installers",
+    "source_address",
+    "source_agreements",
+)
 
 
 @pytest.fixture
@@ -43,6 +50,7 @@ async def test_settings_are_changed(auth: Auth, caller: Caller) -> None:
         allowed_networks=f"{HERE},10.0.0.0/8",
         version_key="installer",
         strict_installers="1",
+        source_address="0",
         source_agreements='[{"label": "Terms", "url": ""}, {"text": "Be kind.\\nAlways."}]',
     )
 
@@ -52,6 +60,7 @@ async def test_settings_are_changed(auth: Auth, caller: Caller) -> None:
         "allowed_networks": [HERE, "10.0.0.0/8"],
         "version_key": "installer",
         "strict_installers": True,
+        "source_address": False,
         "source_agreements": '[{"label":"Terms"},{"text":"Be kind.\\nAlways."}]',
     }
 
@@ -63,6 +72,7 @@ async def test_settings_are_changed(auth: Auth, caller: Caller) -> None:
         {"allowed_networks": f"{HERE}/32,2001:db8::/32"},
         {"version_key": "version"},
         {"strict_installers": "0"},
+        {"source_address": "1"},
         {"source_agreements": ""},
         {},
         {"storage_quota": "1", "max_clients": "1", "tenant_id": "acme", "user_deletions": "9"},
@@ -75,6 +85,7 @@ async def test_a_partial_change_keeps_the_rest(auth: Auth, caller: Caller, form:
         "allowed_networks": HERE,
         "version_key": "installer",
         "strict_installers": "true",
+        "source_address": "false",
         "source_agreements": '[{"label": "Terms"}]',
     }
     await edit(auth, caller, **everything)
@@ -241,6 +252,7 @@ async def test_the_gateway_receives_all_settings(auth: Auth) -> None:
             "max_clients": 2,
             "version_key": "version",
             "strict_installers": False,
+            "source_address": True,
             "source_agreements": "",
             "login_name": "",
             "password_login": True,
