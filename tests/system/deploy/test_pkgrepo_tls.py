@@ -59,6 +59,21 @@ async def test_winget_searches_and_downloads_over_https(trial: Trial) -> None:
     assert (await winget.install("Example.Hello")).startswith(b"PK")
 
 
+async def test_three_hundred_machines_search_at_once_by_tls_1_2(trial: Trial) -> None:
+    trust = ssl.create_default_context(cadata=trial.ca_certificate.decode("ascii"))
+    trust.maximum_version = ssl.TLSVersion.TLSv1_2
+
+    async def search(machines: ClientSession) -> int:
+        query = {"Query": {"KeyWord": "Hello", "MatchType": "Substring"}}
+        async with machines.post(f"{trial.service.base_url}/winget/manifestSearch", json=query) as answer:
+            return answer.status
+
+    connector = TCPConnector(ssl=trust, limit=0, force_close=True)
+    async with ClientSession(connector=connector, headers={"Version": "1.10.0"}) as machines:
+        statuses = await asyncio.gather(*(search(machines) for _ in range(300)))
+    assert statuses == [200] * 300
+
+
 async def test_a_long_download_is_encrypted_and_complete(trial: Trial) -> None:
     name, content = package_id(), os.urandom(SPLICE_THRESHOLD * 3)
     await add_package(trial.api, name)
