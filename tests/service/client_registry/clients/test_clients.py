@@ -86,6 +86,7 @@ async def test_clients_are_listed_with_their_full_metadata(registry: Registry) -
         "enabled": True,
         "ring": "",
         "source_address": True,
+        "enrolled_by": "",
         "token_hint": added["auth_token"][-4:],
     }
 
