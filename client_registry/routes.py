@@ -76,8 +76,8 @@ async def add_client(request: web.Request) -> web.Response:
     audit(request, client_name=name)
     client, token = await request.app[CLIENTS].add(caller_of(request), name)
     audit(request, client_id=client.client_id, client_name=client.name)
-    body = {"Message": "Client was added successfully!", "client_id": client.client_id}
-    return json_response({**body, **issued_token(caller_of(request), client, token)}, status=201)
+    issued = issued_token(caller_of(request), client, token)
+    return json_response({"Message": "Client was added successfully!", **issued}, status=201)
 
 
 @routes.post("/{tenant_id}/import_clients")
@@ -94,14 +94,8 @@ async def import_clients(request: web.Request) -> web.Response:
     skipped = len(rows) - len(issued)
     names = [client.name for client, _ in issued[:AUDITED_NAMES]]
     audit(request, clients=str(len(issued)), skipped=str(skipped), client_name=names)
-    tokens = [
-        {
-            "client_id": client.client_id,
-            "client_name": client.name,
-            **issued_token(caller_of(request), client, token),
-        }
-        for client, token in issued
-    ]
+    caller = caller_of(request)
+    tokens = [{"client_name": client.name, **issued_token(caller, client, token)} for client, token in issued]
     body = {"Message": "Clients were imported successfully!", "clients": tokens, "skipped": skipped}
     return json_response(body, status=201)
 
@@ -113,8 +107,8 @@ async def enroll_client(request: web.Request) -> web.Response:
     audit(request, client_name=name)
     client, token, is_new = await request.app[ENROLLMENT].enroll(caller, name)
     audit(request, client_id=client.client_id, client_name=client.name)
-    body = {"Message": "Client was enrolled successfully!", "client_id": client.client_id}
-    return json_response({**body, **issued_token(caller, client, token)}, status=201 if is_new else 200)
+    body = {"Message": "Client was enrolled successfully!", **issued_token(caller, client, token)}
+    return json_response(body, status=201 if is_new else 200)
 
 
 @routes.patch("/{tenant_id}/edit_client/{client_id:[^/]+}")
@@ -133,8 +127,8 @@ async def rotate_client_token(request: web.Request) -> web.Response:
     client_id = request.match_info["client_id"]
     audit(request, client_id=client_id)
     caller = caller_of(request)
-    issued = await request.app[CLIENTS].rotate_token(caller.tenant_id, client_id)
-    return json_response({"Message": "Client token was replaced successfully!", **issued_token(caller, *issued)})
+    issued = issued_token(caller, *await request.app[CLIENTS].rotate_token(caller.tenant_id, client_id))
+    return json_response({"Message": "Client token was replaced successfully!", **issued})
 
 
 @routes.delete("/{tenant_id}/delete_client")
@@ -291,11 +285,7 @@ def seen_filter(seen: Seen, now: datetime) -> Mapping[str, datetime | None]:
 
 
 def client_changes(form: Form) -> dict[str, str | bool]:
-    """The new `ring`, which the gateway has checked, or "", and whether the client is `enabled` and may use a
-    `source_address`; at least one of them.
-
-    Raises InvalidField.
-    """
+    """The fields of a client to change, at least one; the gateway has checked the `ring`. Raises InvalidField."""
     changes: dict[str, str | bool] = {}
     if "ring" in form.fields:
         changes["ring"] = form.text("ring", limit=RING_LIMIT, required=False)
@@ -366,7 +356,8 @@ def _package_ids(form: Form) -> tuple[str, ...]:
 def issued_token(caller: Caller, client: Client, token: IssuedToken) -> dict[str, str]:
     """A new token, and the client's personal address of the source; "" if it may not use one."""
     may_use = caller.tenant.source_address and client.source_address
-    return {"auth_token": token.text, "source_url": f"{caller.base_url}/source/{token.text}/winget" if may_use else ""}
+    address = f"{caller.base_url}/source/{token.text}/winget" if may_use else ""
+    return {"client_id": client.client_id, "auth_token": token.text, "source_url": address}
 
 
 def client_body(client: Client) -> dict[str, Any]:
