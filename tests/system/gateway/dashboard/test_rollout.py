@@ -40,9 +40,9 @@ async def test_the_kit_begins_with_the_certificate_and_warns_of_http(tenant: Api
 
 
 async def test_the_kit_has_every_way(services: Services) -> None:
-    api, (script, command, policy, auto_update), _ = await kit(services)
+    api, (command, policy, auto_update), _ = await kit(services)
     address = f"{api.base_url}/winget"
-    assert settings_of(script)["address"] == api.base_url
+    assert settings_of(await script_for(api))["address"] == api.base_url
     assert command == f"winget source add -n {api.tenant_id} -t Microsoft.Rest --trust-level trusted -a {address}"
     information = await api.session.get(f"{address}/information")
     assert json.loads(policy) == {
@@ -64,7 +64,7 @@ async def test_commands_show_a_token_where_the_caller_needs_one(
     services: Services, enforced: bool, app: Any, in_command: bool, has_policy: bool
 ) -> None:
     _, copies, page = await kit(services, client_authentication=enforced, entra=app)
-    assert (HEADER in copies[1], len(copies) == 4) == (in_command, has_policy)
+    assert (HEADER in copies[0], len(copies) == 3) == (in_command, has_policy)
     assert ("sign in with Entra ID" in page) == (app is not None)
 
 
