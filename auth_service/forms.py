@@ -179,11 +179,12 @@ def _agreement(name: str, agreement: Any) -> dict[str, str]:
 
 
 def selection(query: Form) -> Selection:
-    """The filter of `get_audit_log`. Raises InvalidField."""
+    """The filter of `get_audit_log`; `operation` of commas alone selects nothing. Raises InvalidField."""
+    names = query.text("operation", limit=OPERATIONS_LIMIT, required=False)
     return Selection(
         before=query.integer("before", default=MAX_INTEGER) if query.get("before") else None,
         user=query.text("user", limit=USERNAME_LIMIT, required=False),
-        operations=tuple(filter(None, query.text("operation", limit=OPERATIONS_LIMIT, required=False).split(","))),
+        operations=tuple(names.split(",")) if names else (),
         outcome=query.choice("outcome", Outcome) if query.get("outcome") else None,
         since=time("since", query.get("since")),
         until=time("until", query.get("until")),
