@@ -45,6 +45,7 @@ from catalog_service.versions.forms import (
 )
 from common.auth.downloads import download_url
 from common.auth.internal_tokens import Caller
+from common.errors import InvalidField
 from common.http.bodies import if_match, read_json
 from common.http.forms import Form, query_form, read_form
 from common.http.middleware import REVISION_HEADER, audit, caller_of, json_response
@@ -55,6 +56,8 @@ ROW = "uid version channel architecture installer_type scope locale size publish
 DETAILS = f"{ROW} package_id product_code upgrade_code package_family_name nested_paths upgrades installer_url"
 # The fields of a version that no edit changes.
 KEPT = ("uid", "version", "server_filename", "installer_url", "sha256", "size", "published_at", "published_by", "stage")
+# Those that a form may repeat.
+FIXED = ("package_version", "installer_url", "installer_sha256")
 routes = web.RouteTableDef()
 
 
@@ -137,12 +140,17 @@ async def edit_package_version(request: web.Request) -> web.Response:
 async def _read_edit(request: web.Request, form: Form, release: VersionRelease) -> VersionEdit:
     """Return the edit of a version by a form, checked as a new version is.
 
-    Raises VersionChanged if `If-Match` names an earlier record, IdentityTaken for a restricted token, or InvalidField.
+    Raises VersionChanged if `If-Match` names an earlier record, IdentityTaken for a restricted token, or InvalidField,
+    also for a field that no edit changes.
     """
     versions, caller = request.app[VERSIONS], caller_of(request)
     before = await versions.find(caller, release.uid)
     if not if_match(request, revision_of(before)):
         raise release.changed
+    own = version_details(before, (), ())
+    if others := [name for name in FIXED if name in form.fields and form.get(name) != own[name]]:
+        message = f"cannot change ({', '.join(FIXED)} stay as they are); publish a new version"
+        raise InvalidField(others[0], message, reason="fixed_field", names=", ".join(FIXED))
     # Read as by a service: a restricted token may edit a version whose file another token uploaded.
     service, filled = Caller.service(caller.tenant), filled_form(form, before)
     await completed_form(versions.installers, service, filled)
@@ -150,9 +158,9 @@ async def _read_edit(request: web.Request, form: Form, release: VersionRelease) 
     if after.installer_type is not before.installer_type or form.fields.keys() & set(IDENTIFIERS):
         after = await with_identifiers(versions.installers, service, after)
     await versions.require_free_identities(caller, after)
-    old, new = (version_details(version, (), ()) for version in (before, after))
-    names = [name for name in new if old[name] != new[name] and name != "revision"]
-    return VersionEdit(before, after, {name: (audit_text(old[name]), audit_text(new[name])) for name in names})
+    new = version_details(after, (), ())
+    names = [name for name in new if own[name] != new[name] and name != "revision"]
+    return VersionEdit(before, after, {name: (audit_text(own[name]), audit_text(new[name])) for name in names})
 
 
 @routes.delete("/{tenant_id}/delete_package_version/{package_id:[^/]+}")
