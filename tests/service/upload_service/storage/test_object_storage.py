@@ -411,3 +411,22 @@ async def test_a_file_in_object_storage_is_scanned(mongo_url: str, tmp_path: Pat
 
         await until(is_scanned)
         assert (await setup.record(caller))["scan"]["sha256"] == sha256(FILE)
+
+
+async def test_a_deleted_upload_is_gone_for_versions_before_its_file(away: Setup, stopped_server: ObjectServer) -> None:
+    caller = make_uploader()
+    name = await away.api.upload(caller, FILE)
+
+    async def delete() -> int:
+        return (await away.api.service.call(caller, "DELETE", "delete_upload", name)).status
+
+    async def is_gone() -> bool:
+        return await delete() == 404
+
+    for _ in range(2):
+        assert await delete() == 200
+        assert (await away.api.claim(caller, name)).status == 404
+        assert await away.api.usage(caller) == (0, len(FILE))
+    stopped_server.start()
+    await until(is_gone)
+    assert await away.api.usage(caller) == (0, 0)
