@@ -5,6 +5,7 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import aclosing
 from dataclasses import dataclass
 from functools import partial
+from uuid import uuid4
 
 from aiohttp import ETag, web
 
@@ -35,8 +36,8 @@ async def download(request: web.Request) -> web.StreamResponse:
     downloads = request.app[DOWNLOADS]
     upload = await downloads.find(address)
     if location := await downloads.redirect_address(upload, request.method):
-        if redirects_to_end(request, upload):
-            _count_download(request, upload)
+        if part := redirected_range(request, upload):
+            _count_download(request, upload, part)
         return web.Response(status=307, headers={"Location": location, "Cache-Control": "no-store"})
     if unchanged := not_modified(request, upload.sha256):
         return unchanged
@@ -44,15 +45,21 @@ async def download(request: web.Request) -> web.StreamResponse:
     length = 0 if request.method == "HEAD" else byte_range.length
     async with downloads.open(upload, byte_range.start, length) as file:
         with count_bytes(request.app[TRANSFER_METRICS].sent, lambda: request.writer.output_size):
-            count = partial(_count_download, request, upload) if byte_range.reaches(upload.size) else None
+            count = partial(_count_download, request, upload, byte_range)
             return await send_installer(request, file, byte_range, address.file_name, count)
 
 
-def _count_download(request: web.Request, upload: Upload) -> None:
-    """Count a download by the address of the client, which without a gateway is that of the connection."""
-    if counter := request.app[DOWNLOAD_COUNTER]:
+def _count_download(request: web.Request, upload: Upload, part: "ByteRange") -> None:
+    """Count a part with the last byte: the whole file each time, because many machines may have one address.
+
+    A range counts by the address of the client, which without a gateway is that of the connection: programs that load
+    a file in pieces may load the last one twice.
+    """
+    counter = request.app[DOWNLOAD_COUNTER]
+    if counter and part.reaches(upload.size):
         caller = request.get(CALLER)
-        counter.count(upload, caller.ip if caller else request.remote or "")
+        address = caller.ip if caller else request.remote or ""
+        counter.count(upload, address if part.start else str(uuid4()))
 
 
 @dataclass(frozen=True)
@@ -162,14 +169,14 @@ def requested_range(request: web.Request, sha256: str, size: int) -> ByteRange:
     return ByteRange(start, end - start + 1)
 
 
-def redirects_to_end(request: web.Request, upload: Upload) -> bool:
-    """Whether the object storage will send the last byte of the file for this request, as far as it shows that."""
+def redirected_range(request: web.Request, upload: Upload) -> ByteRange | None:
+    """What the object storage will send for this request, as far as the request shows that; None for no bytes."""
     try:
         if request.method != "GET" or not_modified(request, upload.sha256):
-            return False
-        return requested_range(request, upload.sha256, upload.size).reaches(upload.size)
+            return None
+        return requested_range(request, upload.sha256, upload.size)
     except (PreconditionFailed, RangeNotSatisfiable):
-        return False
+        return None
 
 
 def _match(etags: tuple[ETag, ...], sha256: str, *, weak: bool) -> bool:
