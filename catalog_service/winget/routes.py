@@ -15,7 +15,7 @@ from catalog_service.catalog.routes import IMMUTABLE, png
 from catalog_service.model.versions import PackageVersion
 from catalog_service.model.winget_rules import PACKAGE_ID
 from catalog_service.packages.service import LogoNotFound
-from catalog_service.versions.routes import expiry_time, installer_url
+from catalog_service.versions.routes import client_expiry, client_url, expiry_time
 from catalog_service.winget import requests
 from catalog_service.winget.contracts import Contract
 from catalog_service.winget.index import Record
@@ -76,10 +76,8 @@ async def package_manifest(request: web.Request) -> web.Response:
     expires = expiry_time(settings.download_lifetime)
 
     def address(version: PackageVersion) -> str:
-        lifetime = settings.download_lifetime
-        if signature_of(version):
-            lifetime = max(lifetime, INSTALLATION_LIFETIME)
-        return installer_url(request, version, expiry_time(lifetime))
+        least = INSTALLATION_LIFETIME if signature_of(version) else 0
+        return client_url(request, version, client_expiry(request, least))
 
     body = b""
     if entry and query.has_supported_channel:

@@ -78,6 +78,7 @@ class Caller:
     change. `creator` is the user who created the token. `ring` is the ring of a client, "" for the tenant's last one;
     outside the catalog it is the one that was chosen for the client. A user of Entra ID is a client without an id.
     `base_url` is the public address of this tenant's operations, such as `https://packages.example.com/acme`.
+    `site_url` is the address at which the caller's site downloads installers; "" without a site.
     """
 
     tenant: Tenant
@@ -92,6 +93,7 @@ class Caller:
     packages: tuple[str, ...] = EVERY_PACKAGE
     creator: str = ""
     ring: str = ""
+    site_url: str = ""
 
     @property
     def audience(self) -> str:
@@ -148,11 +150,13 @@ class Caller:
         """This caller as a user or an API token, with its roles."""
         # `dataclasses.replace` takes twice as long.
         session, where = (username, session_id), (self.base_url, self.deployment)
-        return type(self)(self.tenant, Kind.ADMINISTRATOR, self.ip, *session, "", *where, roles, packages, creator)
+        caller = self.tenant, Kind.ADMINISTRATOR, self.ip
+        return type(self)(*caller, *session, "", *where, roles, packages, creator, site_url=self.site_url)
 
     def as_client(self, client_id: str, ring: str = "") -> Self:
         where = self.base_url, self.deployment
-        return type(self)(self.tenant, Kind.CLIENT, self.ip, "", "", client_id, *where, ring=ring)
+        site = self.site_url
+        return type(self)(self.tenant, Kind.CLIENT, self.ip, "", "", client_id, *where, ring=ring, site_url=site)
 
 
 def sign(key: str, caller: Caller, *, service: str, operation: str) -> str:
@@ -168,6 +172,7 @@ def sign(key: str, caller: Caller, *, service: str, operation: str) -> str:
         "deployment": caller.deployment,
         "roles": caller.roles,
         "packages": caller.packages,
+        "site_url": caller.site_url,
         **{name: getattr(caller, name) for name in _TEXT_CLAIMS},
     }
     return jwt.encode(claims, key, algorithm=ALGORITHM)
@@ -210,8 +215,9 @@ class Callers:
 def _parse_claims(claims: Mapping[str, Any]) -> tuple[str, Caller]:
     tenant = Tenant.from_document({"client_authentication": False, "allowed_networks": (), **claims["tenant"]})
     texts = {name: claims[name] for name in _TEXT_CLAIMS}
+    site_url = claims.get("site_url", "")  # A gateway of the release before knows no sites.
     kind, deployment = Kind(claims["kind"]), Deployment(claims["deployment"])
     roles = roles_of(claims) if kind is Kind.ADMINISTRATOR else ()
     packages = tuple(claims["packages"])
-    caller = Caller(tenant, kind, deployment=deployment, roles=roles, packages=packages, **texts)
+    caller = Caller(tenant, kind, deployment=deployment, roles=roles, packages=packages, site_url=site_url, **texts)
     return claims["op"], caller

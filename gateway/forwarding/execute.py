@@ -5,6 +5,7 @@ The gateway calls each service of an operation that concerns several, so service
 
 import asyncio
 from collections.abc import Sequence
+from dataclasses import asdict
 from typing import Any
 from urllib.parse import urlencode
 
@@ -121,6 +122,7 @@ async def server_information(app: web.Application, caller: Caller, version: str 
             "version_key": tenant.version_key,
             "strict_installers": tenant.strict_installers,
             "source_agreements": orjson.loads(tenant.source_agreements or b"[]"),
+            "sites": list(map(asdict, tenant.sites)),
             **policy.settings,
         },
     }

@@ -57,6 +57,7 @@ async def test_the_state_of_the_tenant_is_shown(app: web.Application) -> None:
             "version_key": "version",
             "strict_installers": False,
             "source_agreements": [{"label": "Terms"}],
+            "sites": [],
             **POLICY,
         },
     }
