@@ -54,11 +54,11 @@ def credentials(form: Form) -> tuple[str, str]:
     return form.text("username", limit=USERNAME_LIMIT), form.text("password", limit=PASSWORD_LIMIT)
 
 
-def roles(form: Form, default: tuple[Role, ...] | None = None) -> tuple[Role, ...]:
+def roles(form: Form, default: tuple[Role, ...] | None = None, *, for_token: bool = False) -> tuple[Role, ...]:
     """The roles in `role`, repeated or separated by commas; `default` without the field. Raises InvalidField."""
     if default is not None and "role" not in form.fields:
         return default
-    return parse_roles(form.texts("role", limit=ROLE_LIMIT, most=ROLES_LIMIT))
+    return parse_roles(form.texts("role", limit=ROLE_LIMIT, most=ROLES_LIMIT), for_token=for_token)
 
 
 def token_grant(form: Form) -> tuple[TokenGrant, int]:
@@ -66,7 +66,7 @@ def token_grant(form: Form) -> tuple[TokenGrant, int]:
     patterns = form.texts("package_ids", limit=PATTERN_LIMIT, most=MOST_PATTERNS)
     grant = TokenGrant(
         form.text("name", limit=NAME_LIMIT),
-        roles(form),
+        roles(form, for_token=True),
         parse_patterns("package_ids", patterns) if "package_ids" in form.fields else EVERY_PACKAGE,
         networks(form, "networks"),
     )

@@ -16,6 +16,7 @@ from aiohttp.typedefs import Handler
 
 from client_registry.blacklist.store import Entry, Group, GroupNotFound, MongoBlacklistStore
 from client_registry.clients.csv_import import ClientImport, parse_rows
+from client_registry.clients.enrollment import Enrollment
 from client_registry.clients.service import NAME_LIMIT, SEEN_WITHIN, Clients, host_name
 from client_registry.clients.store import Client, ClientNotFound, ClientQuery, uuid_text
 from client_registry.releases.service import BEFORE_THE_FIRST, Releases, release_version
@@ -33,10 +34,11 @@ from common.tenants import RING_LIMIT, RingRules, parse_network
 SETTINGS = web.AppKey("settings", RegistrySettings)
 CLIENTS = web.AppKey("clients", Clients)
 CLIENT_IMPORT = web.AppKey("client_import", ClientImport)
+ENROLLMENT = web.AppKey("enrollment", Enrollment)
 BLACKLIST = web.AppKey("blacklist", MongoBlacklistStore)
 RELEASES = web.AppKey("releases", Releases)
 TENANT_VERSIONS = web.AppKey("tenant_versions", TenantVersions)
-TOKEN_LIMIT = 4096
+TOKEN_LIMIT, TOKEN_ID_LIMIT = 4096, 64  # characters
 State = StrEnum("State", ["ENABLED", "DISABLED"])
 Seen = StrEnum("Seen", ["DAY", "WEEK", "MONTH", "SILENT", "NEVER"])  # SILENT: not in the last month
 AUDITED_NAMES = 50  # of the clients of a file
@@ -98,6 +100,22 @@ async def import_clients(request: web.Request) -> web.Response:
     ]
     body = {"Message": "Clients were imported successfully!", "clients": tokens, "skipped": skipped}
     return json_response(body, status=201)
+
+
+@routes.post("/{tenant_id}/enroll_client")
+@invalidates_caches
+async def enroll_client(request: web.Request) -> web.Response:
+    name, caller = client_name(await read_form(request)), caller_of(request)
+    audit(request, client_name=name)
+    client, token, is_new = await request.app[ENROLLMENT].enroll(caller, name)
+    audit(request, client_id=client.client_id, client_name=client.name)
+    body = {
+        "Message": "Client was enrolled successfully!",
+        "client_id": client.client_id,
+        "auth_token": token.text,
+        "source_url": f"{caller.base_url}/source/{token.text}/winget/",
+    }
+    return json_response(body, status=201 if is_new else 200)
 
 
 @routes.patch("/{tenant_id}/edit_client/{client_id:[^/]+}")
@@ -257,6 +275,7 @@ def client_query(request: web.Request) -> ClientQuery:
         client_ids=tuple(uuid_text(text) or "" for text in client_ids),
         enabled=query.choice("state", State) is State.ENABLED if query.get("state") else None,
         last_seen=seen_filter(query.choice("seen", Seen), datetime.now(UTC)) if query.get("seen") else {},
+        enrolled_by=query.text("enrolled_by", limit=TOKEN_ID_LIMIT, required=False),
         offset=query.integer("offset", default=0),
         limit=query.integer("limit", default=PAGE, least=1, most=PAGE_LIMIT),
     )

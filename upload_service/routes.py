@@ -36,7 +36,8 @@ async def inspect_upload(request: web.Request) -> web.Response:
     caller, server_filename = caller_of(request), request.match_info["server_filename"]
     await request.app[CLAIMS].check_uploader(caller, server_filename)
     inspection = await request.app[INSPECTOR].find(caller.tenant_id, server_filename)
-    return json_response(inspection_fields(inspection))
+    scan = await request.app[INSTALLER_CHECKS].scan(caller.tenant_id, server_filename)
+    return json_response({**inspection_fields(inspection), "scan": scan})
 
 
 @routes.delete("/{tenant_id}/delete_upload/{server_filename:[^/]+}")

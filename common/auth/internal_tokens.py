@@ -33,7 +33,7 @@ REUSE_PERIOD = 12.0  # seconds, less than half of the lifetime
 MAX_TOKENS = 4096  # that a signer keeps
 # The claims: of the tenant, only its id and limits; of the caller, everything.
 _TENANT_CLAIMS = ("tenant_id", "storage_quota", "max_clients", "version_key", "strict_installers")
-_TEXT_CLAIMS = ("ip", "username", "session_id", "client_id", "base_url", "creator", "ring")
+_TEXT_CLAIMS = ("ip", "username", "session_id", "client_id", "base_url", "creator", "ring", "token_id", "site_url")
 
 
 def hidden_digest(package_ids: Iterable[str]) -> str:
@@ -75,8 +75,9 @@ class Caller:
 
     `username` is set for a user or an API token (`token:<name>`), `client_id` for a client, `session_id` for a caller
     with a session. `roles` are those of a user or a token. `packages` are patterns of the package ids that a token may
-    change. `creator` is the user who created the token. `ring` is the ring of a client, "" for the tenant's last one;
-    outside the catalog it is the one that was chosen for the client. A user of Entra ID is a client without an id.
+    change. `creator` is the user who created the token, `token_id` the token's id. `ring` is the ring of a client, ""
+    for the tenant's last one; outside the catalog it is the one that was chosen for the client. A user of Entra ID is a
+    client without an id.
     `base_url` is the public address of this tenant's operations, such as `https://packages.example.com/acme`.
     `site_url` is the address at which the caller's site downloads installers; "" without a site.
     """
@@ -93,6 +94,7 @@ class Caller:
     packages: tuple[str, ...] = EVERY_PACKAGE
     creator: str = ""
     ring: str = ""
+    token_id: str = ""
     site_url: str = ""
 
     @property
@@ -146,12 +148,13 @@ class Caller:
         roles: tuple[Role, ...],
         packages: tuple[str, ...] = EVERY_PACKAGE,
         creator: str = "",
+        token_id: str = "",
     ) -> Self:
         """This caller as a user or an API token, with its roles."""
         # `dataclasses.replace` takes twice as long.
         session, where = (username, session_id), (self.base_url, self.deployment)
-        caller = self.tenant, Kind.ADMINISTRATOR, self.ip
-        return type(self)(*caller, *session, "", *where, roles, packages, creator, site_url=self.site_url)
+        token = creator, "", token_id, self.site_url
+        return type(self)(self.tenant, Kind.ADMINISTRATOR, self.ip, *session, "", *where, roles, packages, *token)
 
     def as_client(self, client_id: str, ring: str = "") -> Self:
         where = self.base_url, self.deployment
@@ -172,7 +175,6 @@ def sign(key: str, caller: Caller, *, service: str, operation: str) -> str:
         "deployment": caller.deployment,
         "roles": caller.roles,
         "packages": caller.packages,
-        "site_url": caller.site_url,
         **{name: getattr(caller, name) for name in _TEXT_CLAIMS},
     }
     return jwt.encode(claims, key, algorithm=ALGORITHM)
@@ -214,10 +216,10 @@ class Callers:
 
 def _parse_claims(claims: Mapping[str, Any]) -> tuple[str, Caller]:
     tenant = Tenant.from_document({"client_authentication": False, "allowed_networks": (), **claims["tenant"]})
+    claims = {"token_id": "", "site_url": "", **claims}  # A gateway of an earlier release does not send them.
     texts = {name: claims[name] for name in _TEXT_CLAIMS}
-    site_url = claims.get("site_url", "")  # A gateway of the release before knows no sites.
     kind, deployment = Kind(claims["kind"]), Deployment(claims["deployment"])
     roles = roles_of(claims) if kind is Kind.ADMINISTRATOR else ()
     packages = tuple(claims["packages"])
-    caller = Caller(tenant, kind, deployment=deployment, roles=roles, packages=packages, site_url=site_url, **texts)
+    caller = Caller(tenant, kind, deployment=deployment, roles=roles, packages=packages, **texts)
     return claims["op"], caller

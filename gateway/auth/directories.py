@@ -48,6 +48,7 @@ class TokenNetworkNotAllowed(Forbidden):
 class _Grant:
     """The rights of a token. `expires_at` is in seconds since 1970."""
 
+    token_id: str
     name: str
     roles: tuple[Role, ...]
     packages: tuple[str, ...]
@@ -104,7 +105,8 @@ class UserDirectory:
             raise TokenExpired
         if grant.networks and not contains(grant.networks, visitor.address):
             raise TokenNetworkNotAllowed
-        return visitor.as_administrator(f"{USER_PREFIX}{grant.name}", "", grant.roles, grant.packages, grant.created_by)
+        rights = grant.roles, grant.packages, grant.created_by, grant.token_id
+        return visitor.as_administrator(f"{USER_PREFIX}{grant.name}", "", *rights)
 
     async def by_entra_token(
         self, visitor: Caller, token: str, rules: tuple[tuple[str, str], ...], version: str | None
@@ -133,7 +135,7 @@ class UserDirectory:
             raise
         roles, packages, networks = map(Role, found["role"]), found["package_ids"], found["networks"]
         rights = tuple(roles), tuple(packages), tuple(networks)
-        return _Grant(found["name"], *rights, found["created_by"], found["expires_at"])
+        return _Grant(token.token_id, found["name"], *rights, found["created_by"], found["expires_at"])
 
     async def _fetch_entra(self, visitor: Caller, token: str, rules: tuple[tuple[str, str], ...]) -> _EntraUser:
         form = {"token": token, "rules": rules}

@@ -13,7 +13,7 @@ import orjson
 from aiohttp import web
 
 from common.auth.internal_tokens import Caller, Kind
-from common.auth.roles import Permission, PermissionMissing, has_permission
+from common.auth.roles import FOR_TOKENS_ONLY, Permission, PermissionMissing, has_permission
 from common.errors import InvalidRequest, Problem
 from common.http.forms import MULTIPART, URLENCODED, Form, flag, read_form
 from common.http.middleware import BytesResponse, audit_details, json_response
@@ -50,7 +50,8 @@ async def execute_operation(request: web.Request, caller: Caller, target: Target
 def check_permission(caller: Caller, permission: Permission) -> None:
     """Raise PermissionMissing if the caller is a user or an API token without a role that has the permission."""
     if caller.kind is Kind.ADMINISTRATOR and not has_permission(caller.roles, permission):
-        raise PermissionMissing(permission=permission)
+        for_tokens = f"You need the permission {permission}. Only an API token can have it."
+        raise PermissionMissing(for_tokens if permission in FOR_TOKENS_ONLY else "", permission=permission)
 
 
 async def _execute(request: web.Request, caller: Caller, target: Target) -> web.StreamResponse:

@@ -43,8 +43,8 @@ async def test_a_version_is_published_between_signing_in_and_out(open_page: Open
     await page.get_by_label("Package id").fill("Acme.Editor")
     await page.get_by_label("Package id").press("Tab")
     await expect(page.get_by_role("group", name="New package")).to_be_visible()
-    await page.get_by_role("button", name="Publish").click()
-    await expect(page.get_by_text("Version published.")).to_be_visible()
+    await page.get_by_role("button", name="Publish 1").click()
+    await expect(page.get_by_text("Published: Acme.Editor 1.2.3.4")).to_be_visible()
     versions = (await tenant.call("GET", "get_package_versions", "Acme.Editor")).body
     assert [version["INSTALLER_SHA256"] for version in versions] == [sha256(installer)]
     await page.get_by_role("button", name="Sign out").click()

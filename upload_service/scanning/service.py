@@ -138,13 +138,20 @@ class InstallerChecks:
         """The checks of the files of these versions; a version without a file is left out."""
         if self.has_scanner:
             await self.store.make_unscanned_due(tenant_id, version_uids)
-        unscanned = scan_document(ScanState.PENDING if self.has_scanner else ScanState.OFF)
         checks = []
         async for upload, scan in self.store.find(tenant_id, version_uids):
             with suppress(InstallerNotFound):  # It was removed meanwhile.
                 inspection = await self.inspector.find(tenant_id, upload.server_filename)
-                checks.append(InstallerCheck(upload.version_uid, upload.sha256, scan or unscanned, inspection))
+                checks.append(InstallerCheck(upload.version_uid, upload.sha256, scan or self._unscanned, inspection))
         return checks
+
+    async def scan(self, tenant_id: str, server_filename: str) -> dict[str, Any]:
+        """The scan of a stored file, also of one without a version."""
+        return await self.store.find_scan(tenant_id, server_filename) or self._unscanned
+
+    @property
+    def _unscanned(self) -> dict[str, Any]:
+        return scan_document(ScanState.PENDING if self.has_scanner else ScanState.OFF)
 
 
 async def _hashed(blocks: AsyncGenerator[bytes, None], digest: "hashlib._Hash") -> AsyncGenerator[bytes, None]:

@@ -69,6 +69,12 @@ class MongoScanStore(UploadRecords):
         async for document in self._uploads.find(query):
             yield to_upload(document), document.get("scan", {})
 
+    async def find_scan(self, tenant_id: str, server_filename: str) -> Document:
+        """The scan of a stored file; {} without one."""
+        query = {"tenant_id": tenant_id, "server_filename": server_filename, **STORED}
+        document: Document = await self._uploads.find_one(query, {"scan": True}) or {}
+        return document.get("scan") or {}
+
     async def find_infected(self, tenant_id: str) -> list[tuple[str, str]]:
         """The versions of a tenant, or of `ALL_TENANTS`, whose file is infected: tenants and uids, sorted."""
         tenant: Document | str = {"$gt": ""} if tenant_id == ALL_TENANTS else tenant_id

@@ -153,6 +153,9 @@ async def show_version(page: PageRequest, package_id: str, uid: str) -> web.Resp
         **await releases.template_values(page),
         checks=checks and checks["installers"].get(uid),
         expires=_expiry(version["INSTALLER_URL"]),
+        command=install_command(package_id, page.caller.tenant_id)
+        if not others["winget_refusal"] and _may_be_installed(details, release)
+        else "",
         metadata=_other_fields(details, VERSION_FIELDS),
     )
 
@@ -182,22 +185,28 @@ def install_command(package_id: str, tenant_id: str) -> str:
 async def show_publish(page: PageRequest) -> web.Response:
     """The page for uploads, with the unassigned uploads, newest first."""
     uploads = await page.fetch("get_finished_uploads")
-    return page.render(
-        "publish.html",
-        part=await paginate_list(page.request, uploads[::-1]),
-        suffixes=SUFFIXES,
-        package_id=page.request.query.get("package", ""),
-    )
+    package_id = page.request.query.get("package", "")
+
+    def form_of(server_filename: str, name: str) -> str:
+        """The address of an upload's form as a row of this page."""
+        path = f"{page.home}/publish/{quote(server_filename)}"
+        return with_query(path, {"name": name, "package": package_id, "row": 1})
+
+    part = await paginate_list(page.request, uploads[::-1])
+    return page.render("publish.html", part=part, suffixes=SUFFIXES, package_id=package_id, form_of=form_of)
 
 
 async def show_version_form(page: PageRequest, server_filename: str) -> web.Response:
-    """The form of a new version, filled with the metadata of its file. Raises UpstreamProblem without such a file."""
+    """The form of a new version, filled with the metadata of its file. Raises UpstreamProblem without such a file.
+
+    With `row` in the query, it is a row of the page for uploads.
+    """
     query, path = page.request.query, f"{page.home}/publish/{quote(server_filename)}"
-    name, package_id = query.get("name", ""), query.get("package", "")
+    name, package_id, row = (query.get(part, "") for part in ("name", "package", "row"))
 
     def url_with(**changes: int) -> str:
         """The address of this form with changes to its query."""
-        return with_query(path, {"name": name, "package": package_id, **changes})
+        return with_query(path, {"name": name, "package": package_id, "row": row, **changes})
 
     file = await page.fetch("inspect_upload", server_filename)
     document: Any = page.request.app[STATIC_FILES].document
@@ -209,6 +218,8 @@ async def show_version_form(page: PageRequest, server_filename: str) -> web.Resp
         file=file,
         name=name,
         package_id=package_id,
+        is_row=bool(row),
+        is_infected=releases.is_infected,
         by_hand="by_hand" in query,
         is_unrecognised=_is_unrecognised(file),
         url_with=url_with,

@@ -313,10 +313,10 @@ document.addEventListener("click", ({ target }) => target.closest("[data-search]
 
 // Scripts of the pages that have these elements.
 const PARTS = {
-  "main :is(form[hx-post], form[hx-patch])": "unsaved.js",
+  "main :is(form[hx-post], form[hx-patch], form[data-version-form])": "unsaved.js",
   "[data-settings]": "settings_form.js",
   "[data-suggest]": "suggestions.js",
-  "[data-version-form]": "version_form.js",
+  "[data-version-form], [data-publish-rows]": "version_form.js",
   "[data-issues], [data-deletes], [data-select]": "clients.js",
 };
 

@@ -2,7 +2,7 @@
 
 import { ask } from "./page.js";
 
-const FORMS = "main :is(form[hx-post], form[hx-patch])";
+const FORMS = "main :is(form[hx-post], form[hx-patch], form[data-version-form])";
 const ROWS = "[data-add-row], [data-remove-row], [data-move]";
 
 const changed = new Set(); // forms

@@ -23,6 +23,12 @@ const newId = (name) => {
 // Same as the filter `file_name` of the templates.
 export const fileName = (fileId) => fileId.replace(/~[0-9a-f]{32}$/, "");
 
+// The uploads of this window, by their `server_filename`.
+const OWN = "own uploads";
+const MAX_OWN = 100;
+const own = () => (sessionStorage.getItem(OWN) ?? "").split(",");
+export const isOwn = (serverFilename) => own().includes(serverFilename);
+
 const template = () => document.getElementById("upload");
 const tray = () => document.getElementById("uploads");
 
@@ -62,8 +68,9 @@ const transferChanged = (row) => {
   if (state === "cancelled") removeUpload(fileId); // The same file gets a new X-File-ID next time.
   if (state === "complete") {
     removeUpload(fileId);
+    sessionStorage.setItem(OWN, [row.transfer.serverFilename, ...own()].slice(0, MAX_OWN).join());
     placeRows();
-    if (row.element.closest("[data-transfers]") && rows.size === 1) navigate(versionFormOf(row));
+    document.dispatchEvent(new CustomEvent("uploaded", { detail: row.transfer.serverFilename }));
   }
   if (state !== "sending" && state !== "retrying") queueMicrotask(startWaiting);
 };
@@ -96,17 +103,14 @@ const remove = (row) => {
   placeRows();
 };
 
-// Rows are in the list of the page, else in the tray, which stays on every page.
-const placeRows = () => {
+// Rows are in the list of the page, else in the tray, which stays on every page. The page has forms for some uploads.
+export const placeRows = () => {
   const list = document.querySelector("[data-transfers]") ?? tray();
-  const inForm = document.getElementById("version")?.dataset.serverFilename;
+  const shown = new Set(Array.from(document.querySelectorAll("main [data-upload]"), ({ dataset }) => dataset.upload));
   for (const { element, transfer, upload } of rows.values()) {
     if (element.parentElement !== list) list.append(element);
-    element.hidden = Boolean(inForm) && inForm === (transfer ?? upload).serverFilename;
+    element.hidden = shown.has((transfer ?? upload).serverFilename);
   }
-  // Hide the uploads of this window in the list of the page.
-  const sent = new Set([...rows.values()].map(({ transfer }) => transfer?.serverFilename));
-  for (const listed of document.querySelectorAll("[data-upload]")) listed.hidden = sent.has(listed.dataset.upload);
   tray().hidden = !tray().querySelector(":scope > :not([hidden])");
 };
 

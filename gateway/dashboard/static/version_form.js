@@ -1,47 +1,116 @@
-// The form for a new version of an uploaded file. It also creates a new package. It shows each problem at its field, and
-// winget's reasons against the version before it is published.
+// The forms for new versions of uploaded files: a page of its own, and the rows of the publish page. They also create a
+// new package, and show each problem at its field, and winget's reasons against a version before it is published.
 
 import { clearFieldProblems, showFieldProblem } from "./field_problems.js";
 import { callOperation } from "./operations.js";
+import { isOwn } from "./upload_tray.js";
 
 const PACKAGE_FIELDS = ["package_id", "package_name", "package_publisher", "package_description"];
 const operation = (name, ...values) =>
   [document.body.dataset.home, "operations", name, ...values.map(encodeURIComponent)].join("/");
 
-document.addEventListener("submit", async (event) => {
-  const form = event.target.closest("form[data-version-form]");
-  if (!form) return;
-  event.preventDefault();
-  const button = form.querySelector('[type="submit"]');
-  if (button.getAttribute("aria-busy") === "true") return;
-  button.setAttribute("aria-busy", "true");
+const added = new Set(); // packages of this visit; a form that was loaded before still has the fields of a new one
+
+// Publish the version of a form. Returns whether it is published; if not, the form tells why.
+const publish = async (form) => {
+  const place = form.closest(".version");
   showProblem(form, null);
   try {
     const warnings = await loadWarnings(form);
-    if (!hasSeen(form, warnings, button)) return;
+    if (!hasSeen(form, warnings)) return false;
     const fields = new FormData(form);
-    const packageId = fields.get("package_id");
-    if (isNew(form)) {
+    const packageId = fields.get("package_id").trim();
+    fields.set("package_id", packageId);
+    if (isNew(form) && !added.has(packageId)) {
       await callOperation("POST", operation("add_package"), { body: selectFields(fields, (name) => PACKAGE_FIELDS.includes(name)) });
-      setExists(form, true);
+      added.add(packageId);
     }
     const body = selectFields(fields, (name, value) => !PACKAGE_FIELDS.includes(name) && value);
     const { UID } = await callOperation("POST", operation("add_package_version", packageId), { body });
     document.dispatchEvent(new CustomEvent("published", { detail: fields.get("server_filename") }));
-    const done = document.querySelector("[data-published]");
-    done.querySelector("[data-version-page]").href = `${document.body.dataset.home}/packages/${encodeURIComponent(packageId)}/versions/${UID}`;
-    showWarnings(done.querySelector("[data-winget-result]"), warnings);
-    document.querySelector("main h1").textContent = done.dataset.title;
-    htmx.process(done);
-    form.hidden = true;
-    done.hidden = false;
-    done.focus();
+    form.remove();
+    await showPublished(place, `${packageId} ${fields.get("package_version")}`, `packages/${encodeURIComponent(packageId)}/versions/${UID}`, warnings);
+    return true;
   } catch (problem) {
     if (problem.status === undefined) throw problem;
     showProblem(form, problem);
+    return false;
+  }
+};
+
+// In place of the form: which rings the version is offered to, what it waits for, and how it is installed.
+const showPublished = async (place, name, path, warnings) => {
+  const done = place.querySelector("[data-published]");
+  const link = done.querySelector("[data-version-page]");
+  link.textContent = name;
+  link.href = `${document.body.dataset.home}/${path}`;
+  showWarnings(done.querySelector("[data-winget-result]"), warnings);
+  htmx.process(done);
+  done.hidden = false;
+  for (const control of place.closest("[data-publish-rows] > *")?.querySelectorAll("[data-pick], .actions") ?? []) control.remove();
+  const standing = done.querySelector("[data-standing]");
+  try {
+    await htmx.ajax("GET", link.href, { source: standing, target: standing, select: "#standing > *", swap: "innerHTML" });
+  } catch {
+    // The link leads to it.
+  }
+  standing.removeAttribute("aria-busy");
+};
+
+const whileBusy = async (button, work) => {
+  if (button.getAttribute("aria-busy") === "true") return;
+  button.setAttribute("aria-busy", "true");
+  try {
+    await work();
   } finally {
     button.removeAttribute("aria-busy");
   }
+};
+
+document.addEventListener("submit", (event) => {
+  const form = event.target.closest("form[data-version-form]");
+  if (!form) return;
+  event.preventDefault();
+  const place = form.closest(".version");
+  const button = event.submitter;
+  if (button) whileBusy(button, async () => (await publish(form)) && place.querySelector("[data-published]").focus());
+});
+
+// The rows of the publish page. Those that the user picks are published one after the other.
+const picked = () => [...document.querySelectorAll("[data-publish-rows] > :has([data-pick]:checked) form[data-version-form]")];
+const publishAll = () => document.querySelector("[data-publish-all]");
+
+const countPicked = () => {
+  const button = publishAll();
+  if (!button) return;
+  const count = picked().length;
+  button.disabled = !count;
+  button.textContent = count ? button.dataset.text.replace("{num}", count) : button.dataset.none;
+};
+
+const publishPicked = async () => {
+  const state = publishAll().parentElement.querySelector("[role=status]");
+  let published = 0;
+  let refused = null;
+  for (const form of picked()) {
+    if (form.checkValidity() && (await publish(form))) published += 1;
+    else refused ??= form;
+    state.textContent = state.dataset.text.replace("{num}", published);
+  }
+  countPicked();
+  if (refused && !refused.checkValidity()) {
+    refused.querySelector(":invalid:not(fieldset)").closest("details")?.setAttribute("open", "");
+    refused.reportValidity();
+  } else (refused?.querySelector("[data-winget-warning]:not([hidden]), [aria-invalid]") ?? state).focus();
+};
+
+document.addEventListener("click", ({ target }) => target.matches("[data-publish-all]") && whileBusy(target, publishPicked));
+
+// What somebody fills in is what they publish.
+document.addEventListener("input", ({ target }) => {
+  const pick = target.closest("[data-publish-rows] > *")?.querySelector("[data-pick]");
+  if (pick && target !== pick) pick.checked = true;
+  countPicked();
 });
 
 const selectFields = (fields, isSelected) => {
@@ -115,20 +184,26 @@ const showWarnings = (place, warnings) => {
 };
 
 // Returns whether the user has seen these warnings of winget. If not, they are shown, and the user submits again.
-const hasSeen = (form, warnings, button) => {
+const hasSeen = (form, warnings) => {
   const place = form.querySelector("[data-winget-warning]");
+  const button = form.querySelector('[type="submit"]');
   const text = warnings.join("\n");
   if (!text || form.dataset.seen === text) return true;
   form.dataset.seen = text;
   showWarnings(place, warnings);
-  button.textContent = place.dataset.anyway;
+  if (button) button.textContent = place.dataset.anyway;
   place.focus();
   return false;
 };
 
-const checkPackages = (part) => {
+const prepare = (part) => {
   for (const input of part.querySelectorAll("[data-package]")) checkPackage(input);
+  for (const row of document.querySelectorAll("[data-publish-rows] > :not([data-known])")) {
+    row.dataset.known = "";
+    if (isOwn(row.dataset.upload)) row.querySelector("[data-pick]").checked = true;
+  }
+  countPicked();
 };
 
-document.addEventListener("htmx:load", ({ detail }) => checkPackages(detail.elt));
-checkPackages(document);
+document.addEventListener("htmx:load", ({ detail }) => prepare(detail.elt));
+prepare(document);

@@ -37,7 +37,17 @@ async def drop_file(page: Page, path: Path) -> None:
 
 def upload_row(page: Page, name: str) -> Locator:
     """The row of an upload on the page."""
-    return page.get_by_role("list", name="Uploads").get_by_role("listitem").filter(has_text=name)
+    return page.get_by_role("list", name="Uploads", exact=True).get_by_role("listitem").filter(has_text=name)
+
+
+def publish_row(page: Page, name: str) -> Locator:
+    """The row of the publish page with the form of a file."""
+    return page.locator("[data-publish-rows] > li").filter(has_text=name)
+
+
+def named_row(page: Page, server_filename: str) -> Locator:
+    """The same row by the name that the server has given the file."""
+    return page.locator(f'[data-publish-rows] > [data-upload="{server_filename}"]')
 
 
 async def interrupt_after(page: Page, chunks: int) -> asyncio.Event:
@@ -87,12 +97,12 @@ async def upload_by_api(api: Api, file_id: str, content: bytes) -> str:
 
 
 async def expect_uploaded(visitor: Visitor, path: Path) -> None:
-    """Wait until a file is uploaded unchanged, and its version form is open."""
-    await expect(visitor.page.get_by_role("heading", name="New version")).to_be_visible()
-    name = visitor.page.url.rpartition("/")[2].partition("?")[0]
+    """Wait until a file is uploaded unchanged, and its row is on the publish page."""
+    await expect(visitor.page.locator("[data-publish-rows] > li").first).to_be_visible()
 
     async def listed() -> bool:
         uploads = (await visitor.api.call("GET", "get_finished_uploads")).body
+        name = await visitor.page.locator("[data-publish-rows] > li").first.get_attribute("data-upload")
         return (name, sha256(path)) in [(upload["server_filename"], upload["sha256"]) for upload in uploads]
 
     await until(listed)

@@ -184,7 +184,7 @@ class UploadStandIn(StandIn):
             raise InstallerNotFound("There is no such file.")
         if server_filename in self.others:
             caller.require_uploader("another user")
-        return {"server_filename": server_filename, **EMPTY_INSPECTION}
+        return {"server_filename": server_filename, **EMPTY_INSPECTION, "scan": NO_SCAN}
 
     def release_installers(self, _: Caller, body: Any) -> object:
         self.links = {name: uid for name, uid in self.links.items() if uid not in body["version_uids"]}

@@ -84,6 +84,7 @@ async def test_clients_are_listed_with_their_full_metadata(registry: Registry) -
         "client": 0,
         "enabled": True,
         "ring": "",
+        "enrolled_by": "",
         "token_hint": added["auth_token"][-4:],
     }
 

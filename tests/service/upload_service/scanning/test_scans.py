@@ -63,6 +63,18 @@ async def test_clamd_scans_an_upload_by_itself(settings: UploadSettings, clamd: 
     assert metrics.value("pkgrepo_scans_waiting") == 0
 
 
+async def test_an_inspection_tells_the_scan_of_a_file_without_a_version(scanning: Scanning) -> None:
+    async def scan() -> tuple[str, str]:
+        answer = await scanning.api.service.call(scanning.caller, "GET", "inspect_upload", name)
+        return answer.body["scan"]["state"], answer.body["scan"]["reason"]
+
+    name = await scanning.api.upload(scanning.caller, b"bad")
+    assert await scan() == ("pending", "")
+    scanning.scanner.verdict = Verdict(ScanState.INFECTED, "Eicar")
+    await scanning.run()
+    assert await scan() == ("infected", "Eicar")
+
+
 async def test_a_check_has_the_fields_that_gates_read(scanning: Scanning) -> None:
     scanning.scanner.verdict = Verdict(ScanState.INFECTED, "$sha256")  # no expression of the database
     await scanning.link(v1=b"one")
