@@ -146,6 +146,7 @@ def settings(form: Form) -> dict[str, object]:
         "allowed_networks": lambda name: networks(form, name),
         "version_key": lambda name: form.choice(name, VersionKey),
         "strict_installers": form.flag,
+        "source_address": form.flag,
         "source_agreements": lambda name: source_agreements(form.get(name) or ""),
         "sites": lambda name: sites(form.get(name) or ""),
     }

@@ -137,7 +137,8 @@ class VersionKey(StrEnum):
 class Tenant:
     """A tenant and its settings. Sizes are bytes; `None` is no limit; no allowed network allows every address.
 
-    With `strict_installers` a version whose fields contradict its installer is refused.
+    With `strict_installers` a version whose fields contradict its installer is refused. With `source_address`, clients
+    may use a personal address of the source, which has their token.
     `source_agreements` is the text that winget users must accept first: a JSON list of objects with one or more of
     `label`, `text` and `url`; "" is none. `login_name` is the name of the company login; "" is none. Without
     `password_login`, only break-glass users sign in with a password. `entra` is the app with which winget
@@ -152,6 +153,7 @@ class Tenant:
     max_clients: int | None = None
     version_key: VersionKey = VersionKey.VERSION
     strict_installers: bool = False
+    source_address: bool = True
     source_agreements: str = ""
     login_name: str = ""
     password_login: bool = True
@@ -185,6 +187,7 @@ class Tenant:
             max_clients=document["max_clients"],
             version_key=VersionKey(document["version_key"]),
             strict_installers=document.get("strict_installers", False),  # An internal token lacks some of these.
+            source_address=document.get("source_address", True),
             source_agreements=document.get("source_agreements", ""),
             login_name=document.get("login_name", ""),
             password_login=document.get("password_login", True),

@@ -214,16 +214,17 @@ class Clients:
                 continue
             return client, token
 
-    async def edit(self, tenant_id: str, client_id: str, changes: Mapping[str, object]) -> None:
-        """Change `enabled` or `ring`; a disabled client cannot be identified. Raises ClientNotFound."""
-        if not await self._store.change(tenant_id, uuid_text(client_id) or "", changes):
+    async def edit(self, tenant_id: str, client_id: str, changes: Mapping[str, object]) -> Client:
+        """Change fields of a client; a disabled one cannot be identified. Raises ClientNotFound."""
+        client = await self._store.change(tenant_id, uuid_text(client_id) or "", changes)
+        if client is None:
             raise ClientNotFound
+        return client
 
-    async def rotate_token(self, tenant_id: str, client_id: str) -> IssuedToken:
+    async def rotate_token(self, tenant_id: str, client_id: str) -> tuple[Client, IssuedToken]:
         """Issue a new token; the old one ends at once. Raises ClientNotFound."""
         token = self._tokens.issue()
-        await self.edit(tenant_id, client_id, token.stored)
-        return token
+        return await self.edit(tenant_id, client_id, token.stored), token
 
     async def delete(self, tenant_id: str, client_id: str, token: str) -> None:
         """Delete a client and its blacklist entries. Raises ClientNotFound, also for a wrong token."""

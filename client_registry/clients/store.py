@@ -31,6 +31,7 @@ class Client:
     """A registered client. `ip`, `last_seen` and `program` are those of its last call.
 
     `program` is the kind of program that called: 0 other, 1 the desktop client. `ring` is "" unless one was chosen.
+    With `source_address`, its token counts in an address of the source, too.
     `enrolled_by` is the id of the API token with which the machine registered itself, else "".
     """
 
@@ -43,6 +44,7 @@ class Client:
     program: int = 0
     enabled: bool = True
     ring: str = ""
+    source_address: bool = True
     enrolled_by: str = ""
 
 
@@ -253,10 +255,12 @@ class MongoClientStore:
             {"$set": {**token, "ip": ip, "program": program, "last_seen": at}},
         )
 
-    async def change(self, tenant_id: str, client_id: str, values: Mapping[str, object]) -> bool:
-        """Change `enabled`, `ring`, or the stored parts of the token; False if there is no such client."""
-        result = await self._clients.update_one({"tenant_id": tenant_id, "client_id": client_id}, {"$set": values})
-        return result.matched_count == 1
+    async def change(self, tenant_id: str, client_id: str, values: Mapping[str, object]) -> Client | None:
+        """Change `enabled`, `ring`, `source_address`, or the stored parts of the token; None without such a client."""
+        document = await self._clients.find_one_and_update(
+            {"tenant_id": tenant_id, "client_id": client_id}, {"$set": values}, return_document=ReturnDocument.AFTER
+        )
+        return _client(document) if document else None
 
     async def change_enrolled(
         self, tenant_id: str, name: str, token_id: str, values: Mapping[str, object]

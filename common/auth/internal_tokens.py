@@ -32,7 +32,7 @@ LIFETIME = 30  # seconds
 REUSE_PERIOD = 12.0  # seconds, less than half of the lifetime
 MAX_TOKENS = 4096  # that a signer keeps
 # The claims: of the tenant, only its id and limits; of the caller, everything.
-_TENANT_CLAIMS = ("tenant_id", "storage_quota", "max_clients", "version_key", "strict_installers")
+_TENANT_CLAIMS = ("tenant_id", "storage_quota", "max_clients", "version_key", "strict_installers", "source_address")
 _TEXT_CLAIMS = ("ip", "username", "session_id", "client_id", "base_url", "creator", "ring", "token_id", "site_url")
 
 

@@ -91,7 +91,7 @@ async def _cached(request: web.Request, caller: Caller, target: Target) -> web.S
 async def _source_information(request: web.Request, caller: Caller, _: Target) -> web.StreamResponse:
     """The description of the tenant as a source. SYSTEM cannot sign in with Entra ID, so its client token is enough."""
     app = caller.tenant.entra
-    if app and await request.app[AUTHENTICATOR].has_client_token(request, caller):
+    if app and (caller.kind is Kind.CLIENT or await request.app[AUTHENTICATOR].has_client_token(request, caller)):
         app = None
     return winget.information(caller.tenant, app)
 
@@ -122,6 +122,7 @@ async def server_information(app: web.Application, caller: Caller, version: str 
             "allowed_networks": tenant.allowed_networks,
             "version_key": tenant.version_key,
             "strict_installers": tenant.strict_installers,
+            "source_address": tenant.source_address,
             "source_agreements": orjson.loads(tenant.source_agreements or b"[]"),
             "sites": list(map(asdict, tenant.sites)),
             **policy.settings,

@@ -18,7 +18,15 @@ from tests.support.tables import each
 
 HERE = "192.0.2.7"
 GRAZ = {"name": "Graz", "networks": ["10.20.0.0/16"], "downloads": "https://graz.pkg.example.com"}
-NAMES = ("client_authentication", "allowed_networks", "version_key", "strict_installers", "source_agreements", "sites")
+NAMES = (
+    "client_authentication",
+    "allowed_networks",
+    "version_key",
+    "strict_installers",
+    "source_address",
+    "source_agreements",
+    "sites",
+)
 
 
 @pytest.fixture
@@ -44,6 +52,7 @@ async def test_settings_are_changed(auth: Auth, caller: Caller) -> None:
         allowed_networks=f"{HERE},10.0.0.0/8",
         version_key="installer",
         strict_installers="1",
+        source_address="0",
         source_agreements='[{"label": "Terms", "url": ""}, {"text": "Be kind.\\nAlways."}]',
         sites=json.dumps([GRAZ]),
     )
@@ -54,6 +63,7 @@ async def test_settings_are_changed(auth: Auth, caller: Caller) -> None:
         "allowed_networks": [HERE, "10.0.0.0/8"],
         "version_key": "installer",
         "strict_installers": True,
+        "source_address": False,
         "source_agreements": '[{"label":"Terms"},{"text":"Be kind.\\nAlways."}]',
         "sites": [GRAZ],
     }
@@ -66,6 +76,7 @@ async def test_settings_are_changed(auth: Auth, caller: Caller) -> None:
         {"allowed_networks": f"{HERE}/32,2001:db8::/32"},
         {"version_key": "version"},
         {"strict_installers": "0"},
+        {"source_address": "1"},
         {"source_agreements": ""},
         {"sites": ""},
         {},
@@ -79,6 +90,7 @@ async def test_a_partial_change_keeps_the_rest(auth: Auth, caller: Caller, form:
         "allowed_networks": HERE,
         "version_key": "installer",
         "strict_installers": "true",
+        "source_address": "false",
         "source_agreements": '[{"label": "Terms"}]',
         "sites": json.dumps([GRAZ]),
     }
@@ -295,6 +307,7 @@ async def test_the_gateway_receives_all_settings(auth: Auth) -> None:
             "max_clients": 2,
             "version_key": "version",
             "strict_installers": False,
+            "source_address": True,
             "source_agreements": "",
             "login_name": "",
             "password_login": True,

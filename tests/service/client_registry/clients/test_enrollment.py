@@ -34,7 +34,7 @@ async def test_a_machine_enrolls_with_its_own_address(registry: Registry) -> Non
     answer = await enroll(registry, caller)
 
     assert answer.status == 201
-    assert answer.body["source_url"] == f"{caller.base_url}/source/{answer.body['auth_token']}/winget/"
+    assert answer.body["source_url"] == f"{caller.base_url}/source/{answer.body['auth_token']}/winget"
     client = await registry.client(caller, answer.body["client_id"])
     assert (client["client_name"], client["ip"], client["enrolled_by"]) == ("pc-1", "192.0.2.7", caller.token_id)
     assert await registry.identify(caller, answer.body["auth_token"]) == answer.body["client_id"]
