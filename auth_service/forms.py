@@ -159,9 +159,8 @@ def sites(text: str) -> tuple[Site, ...]:
     try:
         rows = orjson.loads(clean(field, text, limit=SITES_LIMIT, lines=True).strip() or "[]")
         found = [(row["name"], row["networks"], row["downloads"]) for row in rows]
-        if not all(
-            isinstance(text, str) for name, networks, downloads in found for text in (name, downloads, *networks)
-        ):
+        texts = [text for name, networks, downloads in found for text in (name, downloads, *networks)]
+        if not all(isinstance(text, str) for text in texts) or any(isinstance(row["networks"], str) for row in rows):
             raise TypeError
     except (orjson.JSONDecodeError, KeyError, TypeError):
         message = "must be a JSON list of objects with name, networks and downloads"

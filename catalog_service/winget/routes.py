@@ -29,7 +29,7 @@ from catalog_service.winget.manifest import (
     with_logo_icon,
 )
 from catalog_service.winget.requests import Query
-from common.auth.downloads import check_download
+from common.auth.downloads import INSTALLATION_LIFETIME, check_download
 from common.auth.internal_tokens import HIDDEN, hidden_digest
 from common.http.bodies import read_body
 from common.http.middleware import REVISION_HEADER, BytesResponse, caller_of
@@ -38,8 +38,6 @@ from common.redis import TENANT_VERSION_HEADER
 routes = web.RouteTableDef()
 BODY_LIMIT = 64 << 10  # bytes
 MANY = 50  # versions; a response with more is built in a thread
-# Seconds. Windows itself downloads a package of known signature, in many requests until it is installed.
-INSTALLATION_LIFETIME = 25 * 3600
 PAGE_SIZE = 256 << 10  # bytes of results in JSON; a page has at least one result
 
 

@@ -12,6 +12,8 @@ from common.auth.signing import Keys
 from common.errors import Forbidden
 
 SITE_PERIOD = 7 * 86400  # seconds
+# Seconds. Windows itself downloads a package of known signature, in many requests until it is installed.
+INSTALLATION_LIFETIME = 25 * 3600
 _UNSAFE = re.compile(r"[^A-Za-z0-9._+-]+")
 
 
@@ -33,11 +35,11 @@ def site_address(address: str, site_url: str) -> str:
 
 
 def site_expiry(lifetime: int) -> int:
-    """The expiry of an address at a site, as seconds since 1970, at least this lifetime in seconds from now.
+    """The expiry of an address at a site, as seconds since 1970; at least this lifetime or INSTALLATION_LIFETIME away.
 
     It is a whole number of weeks. A file has the same address for all machines in a week, so that caches have it.
     """
-    return -(-(int(time.time()) + lifetime) // SITE_PERIOD) * SITE_PERIOD
+    return -(-(int(time.time()) + max(lifetime, INSTALLATION_LIFETIME)) // SITE_PERIOD) * SITE_PERIOD
 
 
 def is_for_site(expires: str) -> bool:

@@ -110,7 +110,7 @@ async def _measure_row(run: Run, bench: Bench, packages: int, *, logos: bool, si
     account = await catalog(run, bench, packages, logos=logos)
     hosts = [f"127.0.{site}.1" for site in range(max(1, sites))]
     await _set_sites(bench, account, hosts if sites else ())
-    form = await client_form(bench, account, f"catalogs-{packages}")
+    form = await client_form(bench, account, f"catalogs-{packages}-{sites}")
     call = Call("POST", f"{account.base_url}/get_packages", (FORM,), form)
     began = time.perf_counter()
     first = await send_once(call)
@@ -206,7 +206,7 @@ def _add_lines(result: PartResult, row: Row, without_sites: Row | None) -> None:
     title = f"… first answer after a write, {row.title}, beyond an unchanged one"
     result.lines.append(absolute_line(title, sum(more.values()), "ms", 30, cost=cost_by_process(more, "ms")))
     if not small:
-        most = max(without_sites.memory.values()) * SITES_MEMORY if without_sites else MEMORY
+        most = round(max(without_sites.memory.values()) * SITES_MEMORY) if without_sites else MEMORY
         result.lines.append(absolute_line("… largest process", max(row.memory.values()), "MiB", most))
         result.lines.append(
             absolute_line(f"… all processes grow by, {SLOW} readers stalled", row.stalled, "MiB", STALLED)

@@ -107,6 +107,7 @@ def test_keys_are_not_shown() -> None:
 
 CALLER = make_caller(make_tenant(tenant_id="acme"), base_url="https://packages.example.com/client/api")
 PAST = "https://files.example.com"
+DAY = 86400  # seconds
 
 
 @each(("direct", "base"), [("", "https://packages.example.com/client/api"), (PAST, "https://files.example.com/acme")])
@@ -129,11 +130,11 @@ def test_the_url_of_a_site_differs_only_in_its_host(direct: str) -> None:
 def test_the_expiry_at_a_site_is_the_same_for_a_week(monkeypatch: pytest.MonkeyPatch) -> None:
     def expiry(now: int) -> int:
         monkeypatch.setattr("time.time", lambda: now)
-        return site_expiry(3600)
+        return site_expiry(2 * DAY)
 
     week = 10 * SITE_PERIOD
-    assert expiry(week - 3600) == expiry(week - SITE_PERIOD - 3599) == week
-    assert expiry(week - 3599) == week + SITE_PERIOD
+    assert expiry(week - 2 * DAY) == expiry(week - SITE_PERIOD - 2 * DAY + 1) == week
+    assert expiry(week - 2 * DAY + 1) == week + SITE_PERIOD
     assert is_for_site(str(week))
     assert not is_for_site(str(week + 1))
 
