@@ -11,10 +11,11 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import pytest
-from aiohttp import ClientConnectorError
+from aiohttp import ClientConnectorError, ClientSession, web
 from yarl import URL
 
 from tests.support.metrics import fetch_metrics
+from tests.support.servers.http_server import serve
 from tests.support.servers.ports import free_port
 from tests.support.servers.site_cache import access_log, run_site_cache
 from tests.support.system.publishing import Published, add_package, package_id, publish, version_of
@@ -152,6 +153,38 @@ async def test_a_cached_installer_needs_its_signed_address(site: Site) -> None:
         altered = address.with_query({**address.query, "signature": "0" * 64})
         assert (await site.get(altered))[0] == 403
         assert (await site.get(address.with_query("")))[0] == 403
+
+
+async def test_the_source_gets_no_token_of_a_machine(tmp_path: Path) -> None:
+    received: list[set[str]] = []
+
+    async def answer(request: web.BaseRequest) -> web.Response:
+        received.append(set(request.headers))
+        return web.Response(body=b"x")
+
+    machine = {"Authorization": "Bearer secret", "Cookie": "a=b", "Token": "secret", "X-Forwarded-For": "10.0.0.1"}
+    async with (
+        serve(answer) as source,
+        run_site_cache(tmp_path, free_port(), f"http://127.0.0.1:{source}") as address,
+        ClientSession() as session,
+        session.get(f"{address}/acme/download/a.exe/b.exe", headers=machine) as response,
+    ):
+        assert response.status == 200
+
+    assert received == [{"Host", "Connection", "Range"}]
+
+
+async def test_no_log_has_a_signature_when_the_source_does_not_answer(tmp_path: Path) -> None:
+    port, nothing = free_port(), free_port()
+    async with (
+        run_site_cache(tmp_path, port, f"http://127.0.0.1:{nothing}") as address,
+        ClientSession() as session,
+        session.get(f"{address}/acme/download/a.exe/b.exe?signature=secret") as response,
+    ):
+        assert response.status == 502
+
+    assert "a.exe/b.exe 502" in access_log(tmp_path).read_text()
+    assert "secret" not in access_log(tmp_path).read_text() + (tmp_path / "server.log").read_text()
 
 
 async def test_the_cache_answers_nothing_but_downloads(site: Site) -> None:

@@ -80,6 +80,13 @@ def test_fields_for_the_gateway_only_are_not_sent() -> None:
     assert verify(KEYS, token_for(Caller(tenant)), **TARGET).tenant == Tenant("acme")
 
 
+def test_an_identified_caller_stays_at_its_site() -> None:
+    visitor = Caller(TENANT, site_url=SITE_URL)
+
+    assert visitor.as_client("c1", "pilot").site_url == SITE_URL
+    assert visitor.as_administrator("ada", "51", ADMINISTRATOR).site_url == SITE_URL
+
+
 def test_a_caller_of_the_release_before_has_no_site() -> None:
     assert verify(KEYS, forged({"site_url": None}), **TARGET).site_url == ""
 
