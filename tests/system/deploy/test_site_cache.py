@@ -5,7 +5,7 @@ import hashlib
 import json
 import os
 from collections.abc import AsyncIterator
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -75,12 +75,19 @@ class Site:
         assert answer.status == 200, answer.body
 
 
+@asynccontextmanager
+async def at_site(api: Api, services: Services) -> AsyncIterator[Site]:
+    """Put the callers of a tenant at a site."""
+    with TemporaryDirectory(prefix="pkgrepo-") as folder:
+        site = Site(api, services, Path(folder), free_port())
+        await site.set_sites("127.0.0.0/8")
+        yield site
+        await site.set_sites()
+
+
 @pytest.fixture
 async def site(services: Services) -> AsyncIterator[Site]:
-    async with AsyncExitStack() as stack:
-        folder = Path(stack.enter_context(TemporaryDirectory(prefix="pkgrepo-")))
-        site = Site(await services.tenant(), services, folder, free_port())
-        await site.set_sites("127.0.0.0/8")
+    async with at_site(await services.tenant(), services) as site:
         yield site
 
 
@@ -153,6 +160,15 @@ async def test_a_cached_installer_needs_its_signed_address(site: Site) -> None:
         altered = address.with_query({**address.query, "signature": "0" * 64})
         assert (await site.get(altered))[0] == 403
         assert (await site.get(address.with_query("")))[0] == 403
+
+
+async def test_the_addresses_of_each_deployment_pass_the_cache(either: Api, services: Services) -> None:
+    async with at_site(either, services) as site, site.cache():
+        published = await site.publish(1000)
+        address = await site.address(published)
+        assert await site.get(address) == (200, published.content)
+
+    assert address.raw_path.startswith(f"{either.path}/download/")
 
 
 async def test_the_source_gets_no_token_of_a_machine(tmp_path: Path) -> None:
