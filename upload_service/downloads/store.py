@@ -1,8 +1,8 @@
 """Download counts in MongoDB: one number for each version and day, and marks that prevent a second count.
 
 A mark says that a client downloaded a version in an hour, or is the only one of a whole download. Marks live a few
-hours, counts as long as they can be asked for, both by the clock of the database. `download_counting` has the time since which
-every download is counted.
+hours, counts as long as they can be asked for, both by the clock of the database. `download_counting` has the time
+since which every download is counted.
 """
 
 from collections import Counter
