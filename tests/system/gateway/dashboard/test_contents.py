@@ -228,7 +228,7 @@ async def test_the_form_of_a_version_says_who_signed_the_file(tenant: Api) -> No
     name, signed = await upload_listed(tenant, unsigned("msi")), await upload_listed(tenant, sign(unsigned("msi")))
     for file in (name, signed):
         await wait_for_inspection(tenant, file)
-    assert "This file is not signed." in await load_text(tenant, "publish", name)
+    assert "Signature: not signed" in await load_text(tenant, "publish", name)
     text = await load_text(tenant, "publish", signed)
     assert "This file is signed, but this server does not trust the signer yet." in text
     assert f"Signer: {PUBLISHER}" in text
