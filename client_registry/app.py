@@ -10,18 +10,28 @@ from prometheus_client.core import Metric
 
 from client_registry.blacklist.store import MongoBlacklistStore
 from client_registry.clients.csv_import import ClientImport
+from client_registry.clients.enrollment import Enrollment
 from client_registry.clients.service import Clients, ClientTokens, SystemResolver
 from client_registry.clients.store import MongoClientStore
 from client_registry.releases.service import Releases
 from client_registry.releases.store import MongoReleaseStore
-from client_registry.routes import BLACKLIST, CLIENT_IMPORT, CLIENTS, RELEASES, SETTINGS, TENANT_VERSIONS, routes
+from client_registry.routes import (
+    BLACKLIST,
+    CLIENT_IMPORT,
+    CLIENTS,
+    ENROLLMENT,
+    RELEASES,
+    SETTINGS,
+    TENANT_VERSIONS,
+    routes,
+)
 from client_registry.settings import RegistrySettings
 from client_registry.store import SCHEMA
 from common.concurrency.background import repeating
 from common.http.server import READINESS, Service, service_app
 from common.mongo import open_database
 from common.mongo.schema import migrate, register_version
-from common.redis import TenantVersions, open_redis
+from common.redis import TenantVersions, WindowCounts, open_redis
 from common.service_client.client import open_service
 from common.telemetry.metrics import METRICS, gauges
 
@@ -53,7 +63,10 @@ async def connect(app: web.Application) -> AsyncIterator[None]:
         app[TENANT_VERSIONS] = TenantVersions(redis)
         store = MongoClientStore(database)
         tokens = ClientTokens(settings.client_token_key)
-        app[CLIENTS], app[CLIENT_IMPORT] = Clients(store, tokens, resolver), ClientImport(store, tokens)
+        clients = app[CLIENTS] = Clients(store, tokens, resolver)
+        app[CLIENT_IMPORT] = ClientImport(store, tokens)
+        counts = WindowCounts(redis, "enrolled")
+        app[ENROLLMENT] = Enrollment(store, tokens, clients, counts, settings.enrollments_per_hour)
         app[METRICS].add_source("clients", partial(_client_metrics, store))
         app[BLACKLIST] = MongoBlacklistStore(database)
         releases = app[RELEASES] = Releases(MongoReleaseStore(database), upload_service)

@@ -16,7 +16,8 @@ from aiohttp.typedefs import Handler
 
 from client_registry.blacklist.store import Entry, Group, GroupNotFound, MongoBlacklistStore
 from client_registry.clients.csv_import import ClientImport, parse_rows
-from client_registry.clients.service import NAME_LIMIT, SEEN_WITHIN, Clients, host_name
+from client_registry.clients.enrollment import Enrollment
+from client_registry.clients.service import NAME_LIMIT, SEEN_WITHIN, Clients, IssuedToken, host_name
 from client_registry.clients.store import Client, ClientNotFound, ClientQuery, uuid_text
 from client_registry.releases.service import BEFORE_THE_FIRST, Releases, release_version
 from client_registry.releases.store import Release
@@ -33,10 +34,11 @@ from common.tenants import RING_LIMIT, RingRules, parse_network
 SETTINGS = web.AppKey("settings", RegistrySettings)
 CLIENTS = web.AppKey("clients", Clients)
 CLIENT_IMPORT = web.AppKey("client_import", ClientImport)
+ENROLLMENT = web.AppKey("enrollment", Enrollment)
 BLACKLIST = web.AppKey("blacklist", MongoBlacklistStore)
 RELEASES = web.AppKey("releases", Releases)
 TENANT_VERSIONS = web.AppKey("tenant_versions", TenantVersions)
-TOKEN_LIMIT = 4096
+TOKEN_LIMIT, TOKEN_ID_LIMIT = 4096, 64  # characters
 State = StrEnum("State", ["ENABLED", "DISABLED"])
 Seen = StrEnum("Seen", ["DAY", "WEEK", "MONTH", "SILENT", "NEVER"])  # SILENT: not in the last month
 AUDITED_NAMES = 50  # of the clients of a file
@@ -74,8 +76,8 @@ async def add_client(request: web.Request) -> web.Response:
     audit(request, client_name=name)
     client, token = await request.app[CLIENTS].add(caller_of(request), name)
     audit(request, client_id=client.client_id, client_name=client.name)
-    body = {"Message": "Client was added successfully!", "client_id": client.client_id, "auth_token": token.text}
-    return json_response(body, status=201)
+    issued = issued_token(caller_of(request), client, token)
+    return json_response({"Message": "Client was added successfully!", **issued}, status=201)
 
 
 @routes.post("/{tenant_id}/import_clients")
@@ -92,12 +94,21 @@ async def import_clients(request: web.Request) -> web.Response:
     skipped = len(rows) - len(issued)
     names = [client.name for client, _ in issued[:AUDITED_NAMES]]
     audit(request, clients=str(len(issued)), skipped=str(skipped), client_name=names)
-    tokens = [
-        {"client_id": client.client_id, "client_name": client.name, "auth_token": token.text}
-        for client, token in issued
-    ]
+    caller = caller_of(request)
+    tokens = [{"client_name": client.name, **issued_token(caller, client, token)} for client, token in issued]
     body = {"Message": "Clients were imported successfully!", "clients": tokens, "skipped": skipped}
     return json_response(body, status=201)
+
+
+@routes.post("/{tenant_id}/enroll_client")
+@invalidates_caches
+async def enroll_client(request: web.Request) -> web.Response:
+    name, caller = client_name(await read_form(request)), caller_of(request)
+    audit(request, client_name=name)
+    client, token, is_new = await request.app[ENROLLMENT].enroll(caller, name)
+    audit(request, client_id=client.client_id, client_name=client.name)
+    body = {"Message": "Client was enrolled successfully!", **issued_token(caller, client, token)}
+    return json_response(body, status=201 if is_new else 200)
 
 
 @routes.patch("/{tenant_id}/edit_client/{client_id:[^/]+}")
@@ -115,8 +126,9 @@ async def edit_client(request: web.Request) -> web.Response:
 async def rotate_client_token(request: web.Request) -> web.Response:
     client_id = request.match_info["client_id"]
     audit(request, client_id=client_id)
-    token = await request.app[CLIENTS].rotate_token(caller_of(request).tenant_id, client_id)
-    return json_response({"Message": "Client token was replaced successfully!", "auth_token": token.text})
+    caller = caller_of(request)
+    issued = issued_token(caller, *await request.app[CLIENTS].rotate_token(caller.tenant_id, client_id))
+    return json_response({"Message": "Client token was replaced successfully!", **issued})
 
 
 @routes.delete("/{tenant_id}/delete_client")
@@ -203,10 +215,11 @@ async def publish_client(request: web.Request) -> web.Response:
 
 @routes.post("/{tenant_id}/identify_client")
 async def identify_client(request: web.Request) -> web.Response:
-    """Internal: the client that a token names, and its ring, for the gateway."""
+    """Internal: the client that a token names, its ring and whether it may use a source address, for the gateway."""
     token, program = await client_credentials(request)
     client = await request.app[CLIENTS].identify(caller_of(request), token, program)
-    return json_response({"client_id": client and client.client_id, "ring": client.ring if client else ""})
+    body = {"client_id": client and client.client_id, "ring": client.ring if client else ""}
+    return json_response({**body, "source_address": client is not None and client.source_address})
 
 
 @routes.post("/{tenant_id}/hidden_packages")
@@ -257,6 +270,7 @@ def client_query(request: web.Request) -> ClientQuery:
         client_ids=tuple(uuid_text(text) or "" for text in client_ids),
         enabled=query.choice("state", State) is State.ENABLED if query.get("state") else None,
         last_seen=seen_filter(query.choice("seen", Seen), datetime.now(UTC)) if query.get("seen") else {},
+        enrolled_by=query.text("enrolled_by", limit=TOKEN_ID_LIMIT, required=False),
         offset=query.integer("offset", default=0),
         limit=query.integer("limit", default=PAGE, least=1, most=PAGE_LIMIT),
     )
@@ -271,13 +285,12 @@ def seen_filter(seen: Seen, now: datetime) -> Mapping[str, datetime | None]:
 
 
 def client_changes(form: Form) -> dict[str, str | bool]:
-    """The new `ring`, which the gateway has checked, or "", and whether the client is `enabled`; at least one of them.
-
-    Raises InvalidField.
-    """
+    """The fields of a client to change, at least one; the gateway has checked the `ring`. Raises InvalidField."""
     changes: dict[str, str | bool] = {}
     if "ring" in form.fields:
         changes["ring"] = form.text("ring", limit=RING_LIMIT, required=False)
+    if "source_address" in form.fields:
+        changes["source_address"] = form.flag("source_address")
     if "enabled" in form.fields or not changes:
         changes["enabled"] = form.flag("enabled")
     return changes
@@ -338,6 +351,13 @@ async def client_credentials(request: web.Request) -> tuple[str, int]:
 
 def _package_ids(form: Form) -> tuple[str, ...]:
     return tuple(dict.fromkeys(form.texts("package_ids", limit=128)))
+
+
+def issued_token(caller: Caller, client: Client, token: IssuedToken) -> dict[str, str]:
+    """A new token, and the client's personal address of the source; "" if it may not use one."""
+    may_use = caller.tenant.source_address and client.source_address
+    address = f"{caller.base_url}/source/{token.text}/winget" if may_use else ""
+    return {"client_id": client.client_id, "auth_token": token.text, "source_url": address}
 
 
 def client_body(client: Client) -> dict[str, Any]:

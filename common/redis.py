@@ -1,6 +1,6 @@
 """The connection to Redis, with time limits and a limit of connections, and the versions of tenants in it."""
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import AbstractAsyncContextManager, aclosing, asynccontextmanager
 from hashlib import sha1
 from typing import Any
@@ -25,6 +25,7 @@ __all__ = [
     "RedisOutage",
     "ScriptRunner",
     "TenantVersions",
+    "WindowCounts",
     "access_version_key",
     "open_redis",
     "tenant_version_key",
@@ -103,6 +104,45 @@ class ScriptRunner:
             self._connection = await self._pool.get_connection()  # type: ignore[no-untyped-call]
         await self._connection.send_command(*command)  # It connects again if necessary.
         return await self._connection.read_response()
+
+
+# KEYS: a count. ARGV: window (seconds).
+_COUNT = """
+local count = redis.call('INCR', KEYS[1])
+if count == 1 then redis.call('EXPIRE', KEYS[1], ARGV[1]) end
+return count
+"""
+
+
+class WindowCounts:
+    """Counts events by name, each name from its first event to the end of a window.
+
+    `prefix` is that of the keys. Raises RedisError if Redis does not answer.
+    """
+
+    def __init__(self, redis: "Redis", prefix: str) -> None:
+        self._redis = redis
+        self._prefix = prefix
+        self._count: Any = redis.register_script(_COUNT)
+
+    async def count(self, name: str, window: int) -> int:
+        """Add one event and return the count, which is deleted `window` seconds after its first event."""
+        return int(await self._count(keys=[self.key(name)], args=[window]))
+
+    async def wait(self, limits: Mapping[str, int]) -> int:
+        """Seconds until every count is below its limit again."""
+        longest = 0
+        for name, limit in limits.items():
+            if int(await self._redis.get(self.key(name)) or 0) >= limit:
+                longest = max(longest, await self._redis.ttl(self.key(name)), 1)
+        return longest
+
+    async def forget(self, name: str) -> None:
+        await self._redis.delete(self.key(name))
+
+    def key(self, name: str) -> str:
+        """The key of a count in Redis."""
+        return f"{self._prefix}:{name}"
 
 
 class TenantVersions:

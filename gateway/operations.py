@@ -175,6 +175,7 @@ OPERATIONS: tuple[Operation, ...] = (
     _read_clients("GET", "find_clients", CLIENTS),
     _write_clients("POST", "add_client", CLIENTS, timeout=10.0),
     _write_clients("POST", "import_clients", GATEWAY, timeout=30.0),
+    _write_clients("POST", "enroll_client", CLIENTS, permission=Permission.CLIENTS_ENROLL),
     _write_clients("DELETE", "delete_client/{client_id}/{auth_token}", CLIENTS),
     _write_clients("PATCH", "edit_client/{client_id}", CLIENTS, checked_by=CATALOG),
     _write_clients("POST", "rotate_client_token/{client_id}", CLIENTS),

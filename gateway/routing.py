@@ -6,7 +6,7 @@ raw path. Forwarding headers count from trusted proxies only.
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from functools import cache, cached_property, lru_cache
 from ipaddress import ip_address
 from urllib.parse import unquote, urlsplit
@@ -25,6 +25,8 @@ _CACHED_LENGTH = 64  # characters of a path; one with a client's token is longer
 # winget asks for the manifests of any text that its user typed.
 _TYPED_ID = re.compile(r"((?:/client/api)?(?:/[^/]+)?/winget|/api)/packageManifests/(.+)")
 UNREADABLE_ID = "-"  # no package id of winget's: those have a dot
+# A personal source address has the token of a client in its path.
+_SOURCE = re.compile(r"((?:/client/api)?(?:/[^/]+)?)/source/([^/]+)(/winget/.*)")
 _UNSAFE = re.compile(r"[\x00-\x1f\x7f/\\]")
 SINGLE_PREFIX = ("client", "api")  # of all paths in the single-tenant deployment; `client` is no tenant's id
 _HOST = re.compile(r"(?:[A-Za-z0-9._-]{1,253}|\[[0-9A-Fa-f:.]{2,45}\])(?::[0-9]{1,5})?")
@@ -41,19 +43,25 @@ class Target:
     """The tenant and the operation of a request. `segments` are the decoded path after the tenant.
 
     `is_alias`: the multi-tenant deployment was called at `/client/api/{tenant_id}/…`, which means `/{tenant_id}/…`.
+    `client_token` is the token in a personal source address; "" in every other path. No segment has it.
     """
 
     tenant_id: str
     operation: Operation
     segments: tuple[str, ...]
     is_alias: bool = False
+    client_token: str = field(default="", repr=False)
 
     @staticmethod
     def parse(method: str, raw_path: str, deployment: Deployment, single_tenant_id: str) -> "Target":
         """Parse the path of a request line. Raises NoSuchOperation, also for a malformed path, or MethodNotAllowed."""
         path = raw_path.partition("?")[0]
+        personal = _SOURCE.fullmatch(path)
+        if personal:
+            path = personal[1] + personal[3]
         parse = _parse_cached if len(path) <= _CACHED_LENGTH else _parse
-        return parse(method, path, deployment, single_tenant_id)
+        target = parse(method, path, deployment, single_tenant_id)
+        return replace(target, client_token=personal[2]) if personal else target
 
     @property
     def is_page(self) -> bool:

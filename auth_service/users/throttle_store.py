@@ -12,24 +12,18 @@ A network is an IPv4 address or the /64 network of an IPv6 address. A user's kno
 logins, so failures from elsewhere do not lock the user out there.
 """
 
-from collections.abc import Mapping
 from typing import Any
 
 from redis.asyncio import Redis
 
 from common.errors import TooManyRequests
+from common.redis import WindowCounts
 from common.telemetry import log
 from common.tenants import network_of
 
+FAILURES = "failures"  # the prefix of all keys
 KNOWN_FOR = 30 * 24 * 3600  # seconds after the last login from a network
 KNOWN_NETWORKS = 20  # of a user; one more replaces the least recently used
-
-# KEYS: a count. ARGV: window (seconds).
-_COUNT = """
-local count = redis.call('INCR', KEYS[1])
-if count == 1 then redis.call('EXPIRE', KEYS[1], ARGV[1]) end
-return count
-"""
 
 # KEYS: a user's networks by the times of their last logins. ARGV: the network, KNOWN_FOR, KNOWN_NETWORKS.
 _ADD = """
@@ -49,27 +43,11 @@ return login and redis.call('TIME')[1] - login < tonumber(ARGV[2]) and 1 or 0
 """
 
 
-class RedisFailureCounts:
+class RedisFailureCounts(WindowCounts):
     """Counts failures by name. Raises RedisError if Redis does not answer."""
 
     def __init__(self, redis: "Redis") -> None:
-        self._redis = redis
-        self._count: Any = redis.register_script(_COUNT)
-
-    async def count(self, name: str, window: int) -> int:
-        """Add one failure and return the count, which is deleted `window` seconds after its first failure."""
-        return int(await self._count(keys=[_key(name)], args=[window]))
-
-    async def wait(self, limits: Mapping[str, int]) -> int:
-        """Seconds until every count is below its limit again."""
-        longest = 0
-        for name, limit in limits.items():
-            if int(await self._redis.get(_key(name)) or 0) >= limit:
-                longest = max(longest, await self._redis.ttl(_key(name)), 1)
-        return longest
-
-    async def forget(self, name: str) -> None:
-        await self._redis.delete(_key(name))
+        super().__init__(redis, FAILURES)
 
 
 class RedisKnownNetworks:
@@ -100,7 +78,7 @@ def _networks_key(tenant_id: str, username: str) -> str:
 
 
 def _key(name: str) -> str:
-    return f"failures:{name}"
+    return f"{FAILURES}:{name}"
 
 
 NETWORK_FAILURE_LIMIT = 10

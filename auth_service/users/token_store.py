@@ -8,7 +8,7 @@ from pymongo import IndexModel
 from pymongo.errors import DuplicateKeyError
 
 from common.auth.internal_tokens import Caller
-from common.auth.roles import EVERY_PACKAGE, Permission, PermissionMissing, Role, permissions_of
+from common.auth.roles import EVERY_PACKAGE, FOR_TOKENS_ONLY, Permission, PermissionMissing, Role, permissions_of
 from common.auth.signing import ApiToken, digest_of, new_token, new_token_id
 from common.errors import Conflict, InvalidField, NotFound
 from common.mongo import Document, Indexes, MongoDatabase
@@ -82,7 +82,8 @@ class Tokens:
             names = ", ".join(sorted(excluded))
             message = f"gives {names}, which no token may have"
             raise InvalidField("role", message, reason="not_for_tokens", permissions=names)
-        if missing := permissions - permissions_of(caller.roles):
+        needed = {FOR_TOKENS_ONLY.get(permission, permission) for permission in permissions}
+        if missing := needed - permissions_of(caller.roles):
             raise PermissionMissing(permission=min(missing))
         token_id, now = new_token_id(), datetime.now(UTC)
         token = Token(caller.tenant_id, token_id, grant, now, caller.username, now + timedelta(days=days), days)

@@ -43,7 +43,7 @@ from catalog_service.versions.forms import (
     version_uids,
     with_identifiers,
 )
-from common.auth.downloads import download_url
+from common.auth.downloads import download_url, site_address, site_expiry
 from common.auth.internal_tokens import Caller
 from common.errors import InvalidField
 from common.http.bodies import if_match, read_json
@@ -63,10 +63,10 @@ routes = web.RouteTableDef()
 
 @routes.get("/{tenant_id}/get_package_versions/{package_id:[^/]+}")
 async def get_package_versions(request: web.Request) -> web.Response:
-    package_id, expires = package_in_path(request), expiry_time(request.app[SETTINGS].download_lifetime)
+    package_id, expires = package_in_path(request), client_expiry(request)
 
     def render(versions: Sequence[PackageVersion]) -> bytes:
-        return orjson.dumps([package_version(each, installer_url(request, each, expires)) for each in versions])
+        return orjson.dumps([package_version(each, client_url(request, each, expires)) for each in versions])
 
     body, revision = await request.app[LISTINGS].of_package(caller_of(request), package_id, render, expires=expires)
     headers = {REVISION_HEADER: revision} if revision else None
@@ -76,8 +76,7 @@ async def get_package_versions(request: web.Request) -> web.Response:
 @routes.get("/{tenant_id}/get_specific_package_version/{version_uid:[^/]+}")
 async def get_specific_package_version(request: web.Request) -> web.Response:
     version = await request.app[VERSIONS].find(caller_of(request), uid_in_path(request))
-    expires = expiry_time(request.app[SETTINGS].download_lifetime)
-    return json_response(package_version(version, installer_url(request, version, expires)))
+    return json_response(package_version(version, client_url(request, version, client_expiry(request))))
 
 
 @routes.get("/{tenant_id}/find_versions/{package_id:[^/]+}")
@@ -213,6 +212,12 @@ def expiry_time(lifetime: int) -> int:
     return now - now % max(1, lifetime // 360) + lifetime
 
 
+def client_expiry(request: web.Request, least: int = 0) -> int:
+    """Return the expiry of an address for a client, which lives at least so many seconds."""
+    lifetime = max(request.app[SETTINGS].download_lifetime, least)
+    return site_expiry(lifetime) if caller_of(request).site_url else expiry_time(lifetime)
+
+
 def package_version(version: PackageVersion, url: str) -> dict[str, Any]:
     """Return a Package_Version object with the address of its installer."""
     return {
@@ -315,6 +320,12 @@ def installer_url(request: web.Request, version: PackageVersion, expires: int) -
         file_name=f"{version.package_id}-{version.version}{version.suffix}",
         expires=expires,
     )
+
+
+def client_url(request: web.Request, version: PackageVersion, expires: int) -> str:
+    """Return the address of an installer for a client: at the host of the client's site, if it has one."""
+    url, site_url = installer_url(request, version, expires), caller_of(request).site_url
+    return url if version.installer_url or not site_url else site_address(url, site_url)
 
 
 def external_installer(version: PackageVersion) -> dict[str, str]:

@@ -46,6 +46,11 @@ class IssuedToken:
     def hint(self) -> str:
         return self.text[-HINT_LENGTH:]
 
+    @property
+    def stored(self) -> dict[str, object]:
+        """The fields of the client's document."""
+        return {"token_digest": self.digest, "token_key": self.key_id, "token_hint": self.hint}
+
 
 class ClientTokens:
     """Issues tokens and computes their digests."""
@@ -185,17 +190,19 @@ class Clients:
         similar = get_close_matches(name.casefold(), clients, n=1)
         raise ClientUnknown(name, clients[similar[0]].name if similar else "")
 
-    async def add(self, caller: Caller, name: str) -> tuple[Client, IssuedToken]:
-        """Register a host and issue its token.
+    async def add(self, caller: Caller, name: str, *, enrolled_by: str = "") -> tuple[Client, IssuedToken]:
+        """Register a host and issue its token. `enrolled_by` is the id of the API token with which the host calls.
 
         Raises:
             NameNotResolved: in the single-tenant deployment, the name has no address.
             ClientLimitExceeded: the tenant has as many clients as it may.
             ClientExists: there is a client of that name, letter case aside.
         """
-        ip = await self._resolver.resolve(name) if caller.deployment is Deployment.SINGLE else None
+        ip = caller.ip if enrolled_by else None
+        if not enrolled_by and caller.deployment is Deployment.SINGLE:
+            ip = await self._resolver.resolve(name)
         token = self._tokens.issue()
-        client = Client(str(uuid4()), name, self._now(), token.hint, ip=ip)
+        client = Client(str(uuid4()), name, self._now(), token.hint, ip=ip, enrolled_by=enrolled_by)
         limit = caller.tenant.max_clients
         while True:
             slots = allocate_slots(await self._store.slots(caller.tenant_id), limit)
@@ -207,17 +214,17 @@ class Clients:
                 continue
             return client, token
 
-    async def edit(self, tenant_id: str, client_id: str, changes: Mapping[str, object]) -> None:
-        """Change `enabled` or `ring`; a disabled client cannot be identified. Raises ClientNotFound."""
-        if not await self._store.change(tenant_id, uuid_text(client_id) or "", changes):
+    async def edit(self, tenant_id: str, client_id: str, changes: Mapping[str, object]) -> Client:
+        """Change fields of a client; a disabled one cannot be identified. Raises ClientNotFound."""
+        client = await self._store.change(tenant_id, uuid_text(client_id) or "", changes)
+        if client is None:
             raise ClientNotFound
+        return client
 
-    async def rotate_token(self, tenant_id: str, client_id: str) -> IssuedToken:
+    async def rotate_token(self, tenant_id: str, client_id: str) -> tuple[Client, IssuedToken]:
         """Issue a new token; the old one ends at once. Raises ClientNotFound."""
         token = self._tokens.issue()
-        stored = {"token_digest": token.digest, "token_key": token.key_id, "token_hint": token.hint}
-        await self.edit(tenant_id, client_id, stored)
-        return token
+        return await self.edit(tenant_id, client_id, token.stored), token
 
     async def delete(self, tenant_id: str, client_id: str, token: str) -> None:
         """Delete a client and its blacklist entries. Raises ClientNotFound, also for a wrong token."""

@@ -9,7 +9,7 @@ from ipaddress import ip_address
 from typing import NamedTuple
 
 from motor.motor_asyncio import AsyncIOMotorClientSession
-from pymongo import ASCENDING, IndexModel
+from pymongo import ASCENDING, IndexModel, ReturnDocument
 from pymongo.errors import BulkWriteError, DuplicateKeyError
 
 from common.errors import Conflict, Forbidden, InvalidField, NotFound
@@ -31,6 +31,8 @@ class Client:
     """A registered client. `ip`, `last_seen` and `program` are those of its last call.
 
     `program` is the kind of program that called: 0 other, 1 the desktop client. `ring` is "" unless one was chosen.
+    With `source_address`, its token counts in an address of the source, too.
+    `enrolled_by` is the id of the API token with which the machine registered itself, else "".
     """
 
     client_id: str
@@ -42,6 +44,8 @@ class Client:
     program: int = 0
     enabled: bool = True
     ring: str = ""
+    source_address: bool = True
+    enrolled_by: str = ""
 
 
 class Placement(NamedTuple):
@@ -60,7 +64,7 @@ class Placement(NamedTuple):
 class ClientQuery:
     """Selects clients: `text` is part of the name, the address or the token's end; no `client_ids` select all.
 
-    `last_seen` has the operators of MongoDB and their values.
+    `last_seen` has the operators of MongoDB and their values. An `enrolled_by` of "" selects all.
     `among` selects the clients of these placements; None selects all.
     """
 
@@ -68,6 +72,7 @@ class ClientQuery:
     client_ids: tuple[str, ...] = ()
     enabled: bool | None = None
     last_seen: Mapping[str, datetime | None] = field(default_factory=dict)
+    enrolled_by: str = ""
     among: Sequence[Placement] | None = None
     offset: int = 0
     limit: int = 50
@@ -136,6 +141,8 @@ class MongoClientStore:
             match["enabled"] = query.enabled
         if query.last_seen:
             match["last_seen"] = dict(query.last_seen)
+        if query.enrolled_by:
+            match["enrolled_by"] = query.enrolled_by
         if query.among is not None:
             rings = [placement.ring for placement in query.among if placement.ip == ""]
             addresses = [placement.ip for placement in query.among if placement.ip != ""]
@@ -248,10 +255,22 @@ class MongoClientStore:
             {"$set": {**token, "ip": ip, "program": program, "last_seen": at}},
         )
 
-    async def change(self, tenant_id: str, client_id: str, values: Mapping[str, object]) -> bool:
-        """Change `enabled`, `ring`, or the stored parts of the token; False if there is no such client."""
-        result = await self._clients.update_one({"tenant_id": tenant_id, "client_id": client_id}, {"$set": values})
-        return result.matched_count == 1
+    async def change(self, tenant_id: str, client_id: str, values: Mapping[str, object]) -> Client | None:
+        """Change `enabled`, `ring`, `source_address`, or the stored parts of the token; None without such a client."""
+        document = await self._clients.find_one_and_update(
+            {"tenant_id": tenant_id, "client_id": client_id}, {"$set": values}, return_document=ReturnDocument.AFTER
+        )
+        return _client(document) if document else None
+
+    async def change_enrolled(
+        self, tenant_id: str, name: str, token_id: str, values: Mapping[str, object]
+    ) -> Client | None:
+        """Change an enabled client that this API token enrolled. Returns it, None if there is none of this name."""
+        query = {"tenant_id": tenant_id, "name_key": name.casefold(), "enrolled_by": token_id, "enabled": True}
+        document = await self._clients.find_one_and_update(
+            query, {"$set": values}, return_document=ReturnDocument.AFTER
+        )
+        return _client(document) if document else None
 
     async def delete(self, tenant_id: str, client_id: str, *, digests: Sequence[str]) -> bool:
         """Delete a client and its blacklist entries; False if there is no such client."""
@@ -285,4 +304,5 @@ def _document(tenant_id: str, client: Client, digest: str, key_id: str, slot: in
 
 
 def _client(document: Document) -> Client:
-    return Client(**{each.name: document[each.name] for each in fields(Client)})
+    # Clients of earlier releases lack the newest fields.
+    return Client(**{each.name: document[each.name] for each in fields(Client) if each.name in document})

@@ -24,6 +24,7 @@ class Permission(StrEnum):
     RELEASE_APPROVE = "release:approve"
     CLIENTS_READ = "clients:read"
     CLIENTS_WRITE = "clients:write"
+    CLIENTS_ENROLL = "clients:enroll"
     SETTINGS_READ = "settings:read"
     SETTINGS_WRITE = "settings:write"
     USERS_WRITE = "users:write"
@@ -32,12 +33,13 @@ class Permission(StrEnum):
 
 
 class Role(StrEnum):
-    """A named set of permissions. Users and API tokens have one or more."""
+    """A named set of permissions. Users and API tokens have one or more. Only tokens can be an enroller."""
 
     VIEWER = "viewer"
     PUBLISHER = "publisher"
     APPROVER = "approver"
     AUDITOR = "auditor"
+    ENROLLER = "enroller"
     ADMINISTRATOR = "administrator"
 
 
@@ -47,8 +49,13 @@ PERMISSIONS: Mapping[Role, frozenset[Permission]] = {
     Role.PUBLISHER: _READS | {Permission.CATALOG_WRITE},
     Role.APPROVER: _READS | {Permission.RELEASE_APPROVE},
     Role.AUDITOR: _READS | {Permission.AUDIT_READ},
-    Role.ADMINISTRATOR: frozenset(Permission),
+    # Each machine of a fleet can read its token, so it can read nothing.
+    Role.ENROLLER: frozenset({Permission.NONE, Permission.CLIENTS_ENROLL}),
+    Role.ADMINISTRATOR: frozenset(Permission) - {Permission.CLIENTS_ENROLL},
 }
+# Permissions that only API tokens can have, each with the permission of the users who may give it.
+FOR_TOKENS_ONLY = {Permission.CLIENTS_ENROLL: Permission.CLIENTS_WRITE}
+USER_ROLES = tuple(role for role in Role if not PERMISSIONS[role] & FOR_TOKENS_ONLY.keys())
 ADMINISTRATOR = (Role.ADMINISTRATOR,)
 
 
@@ -67,11 +74,12 @@ def has_permission(roles: Iterable[Role], permission: Permission) -> bool:
     return any(permission in PERMISSIONS[role] for role in roles)
 
 
-def parse_roles(texts: Iterable[str]) -> tuple[Role, ...]:
-    """Different roles, in the order of `Role`. Raises InvalidField for an unknown role or none."""
+def parse_roles(texts: Iterable[str], *, for_token: bool = False) -> tuple[Role, ...]:
+    """Different roles, in the order of `Role`. Raises InvalidField for an unknown role, one of tokens only, or none."""
     given = set(texts)
-    if unknown := given - set(Role):
-        names = ", ".join(Role)
+    roles = tuple(Role) if for_token else USER_ROLES
+    if unknown := given - set(roles):
+        names = ", ".join(roles)
         text = f"{min(unknown)!r} is no role; the roles are {names}"
         raise InvalidField("role", text, reason="unknown_role", role=min(unknown), names=names)
     if not given:

@@ -42,7 +42,7 @@ REDIS: Mapping[str, str] = {
         " +del +incr +scan +zadd +zrange +zrem +zremrangebyrank +zremrangebyscore +zscore"
     ),
     "catalog_service": "~stamp:* +ping +set",
-    "client_registry": "~stamp:* +ping +set",
+    "client_registry": f"~enrolled:* ~stamp:* +ping {_SCRIPTS} +get +set +expire +ttl +incr",
     OPERATOR: f"~session:* ~sessions:* ~failures:* ~stamp:* +ping {_SCRIPTS} +set +del +scan +zrange +zrem",
     HEALTH: "+ping",
     ADMINISTRATOR: "+acl|load",

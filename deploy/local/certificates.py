@@ -111,6 +111,7 @@ class Certificates:
         self._folder, self._now = folder, now
         self._names = [_general_name(name) for name in names]
         self.context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        self.context.minimum_version = ssl.TLSVersion.TLSv1_2  # winget offers no later one.
         self.ca_was_replaced = False
         self.ca_certificate = b""
         folder.mkdir(mode=0o700, exist_ok=True)

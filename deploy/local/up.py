@@ -25,7 +25,7 @@ from client_registry.settings import RegistrySettings
 from common.auth.internal_tokens import Deployment
 from common.events import LocalEvents
 from common.http.middleware import ROUTE, BytesResponse
-from common.http.server import READINESS, keep_memory, management_of, open_many_files, serving
+from common.http.server import READINESS, collect_less_garbage, keep_memory, management_of, open_many_files, serving
 from common.settings import load
 from common.telemetry import traces
 from deploy.local.certificates import LOOPBACK, Certificates, authority, is_wildcard, renewing, server_names
@@ -97,6 +97,7 @@ async def run_all(
         stack.callback(folder.remove_addresses)
         prefix = "client/api" if deployment is Deployment.SINGLE else tenant_id
         urls = (f"{base_url}/{prefix}", f"{local_url}/{prefix}")
+        collect_less_garbage()
         yield RunningService(tenant_id, *urls, password, certificates, is_local=host in LOOPBACK)
 
 

@@ -82,7 +82,11 @@ class Authenticator:
         if not tenant.allows(address):
             raise NetworkNotAllowed
         visitor = request[CALLER] = self._visitor(request, tenant, address)  # for the log of a refusal
-        caller = request[CALLER] = await self.identify(request, operation, visitor, check)
+        if target.client_token:
+            caller = await self._by_source_address(visitor, target.client_token, check)
+        else:
+            caller = await self.identify(request, operation, visitor, check)
+        request[CALLER] = caller
         if caller.kind is Kind.CLIENT and operation.service == CATALOG:  # Only catalogs differ between rings.
             caller = request[CALLER] = await self._policies.in_ring(caller, check.tenant_version)
         return caller
@@ -96,7 +100,8 @@ class Authenticator:
         if key and (visitor := self._visitors.get(key)) and visitor.tenant is tenant:
             return visitor
         url = base_url(request, settings, tenant.tenant_id)
-        visitor = Caller(tenant, ip=str(address), base_url=url, deployment=settings.deployment)
+        site_url = tenant.site_url(address)
+        visitor = Caller(tenant, ip=str(address), base_url=url, deployment=settings.deployment, site_url=site_url)
         if key:
             self._visitors.put(key, visitor)
         return visitor
@@ -138,6 +143,17 @@ class Authenticator:
     async def has_client_token(self, request: web.Request, visitor: Caller) -> bool:
         """Whether a request of winget shows the token of a client. Raises Unavailable."""
         return await self._by_client_token(visitor, client_token(request), 0, request[TENANT_VERSION]) is not None
+
+    async def _by_source_address(self, visitor: Caller, token: str, check: SessionCheck) -> Caller:
+        """The client of a personal source address. Raises NotAuthenticated, whatever the tenant asks of its clients."""
+        client = None
+        if visitor.tenant.source_address:
+            client = await self._by_client_token(visitor, token, 0, check.tenant_version, by_address=True)
+        if client is None:
+            raise NotAuthenticated(
+                "This source address is not valid. Remove the source, and add it with a new address."
+            )
+        return client
 
     async def _administrator(self, request: web.Request, visitor: Caller, check: SessionCheck) -> Caller:
         token = _bearer_token(request)
@@ -186,11 +202,18 @@ class Authenticator:
         return visitor
 
     async def _by_client_token(
-        self, visitor: Caller, token: str, program: int, version: str | None, *, form: bytes = b""
+        self,
+        visitor: Caller,
+        token: str,
+        program: int,
+        version: str | None,
+        *,
+        form: bytes = b"",
+        by_address: bool = False,
     ) -> Caller | None:
         if token and len(token) <= TOKEN_LIMIT and not token.startswith(API_TOKEN_PREFIX):
             with suppress(UnknownClient):
-                return await self._clients.identify(visitor, token, program, version, form=form)
+                return await self._clients.identify(visitor, token, program, version, form=form, by_address=by_address)
         return None
 
 

@@ -48,6 +48,7 @@ class TokenNetworkNotAllowed(Forbidden):
 class _Grant:
     """The rights of a token. `expires_at` is in seconds since 1970."""
 
+    token_id: str
     name: str
     roles: tuple[Role, ...]
     packages: tuple[str, ...]
@@ -104,7 +105,8 @@ class UserDirectory:
             raise TokenExpired
         if grant.networks and not contains(grant.networks, visitor.address):
             raise TokenNetworkNotAllowed
-        return visitor.as_administrator(f"{USER_PREFIX}{grant.name}", "", grant.roles, grant.packages, grant.created_by)
+        rights = grant.roles, grant.packages, grant.created_by, grant.token_id
+        return visitor.as_administrator(f"{USER_PREFIX}{grant.name}", "", *rights)
 
     async def by_entra_token(
         self, visitor: Caller, token: str, rules: tuple[tuple[str, str], ...], version: str | None
@@ -133,7 +135,7 @@ class UserDirectory:
             raise
         roles, packages, networks = map(Role, found["role"]), found["package_ids"], found["networks"]
         rights = tuple(roles), tuple(packages), tuple(networks)
-        return _Grant(found["name"], *rights, found["created_by"], found["expires_at"])
+        return _Grant(token.token_id, found["name"], *rights, found["created_by"], found["expires_at"])
 
     async def _fetch_entra(self, visitor: Caller, token: str, rules: tuple[tuple[str, str], ...]) -> _EntraUser:
         form = {"token": token, "rules": rules}
@@ -245,10 +247,11 @@ class UnknownClient(Exception):
 
 
 class KnownClient(NamedTuple):
-    """A client, and the ring that an administrator chose for it; "" for none."""
+    """A client, the ring that an administrator chose for it, "" for none, and whether it may use a source address."""
 
     client_id: str
     ring: str
+    source_address: bool
 
 
 class ClientDirectory:
@@ -273,21 +276,31 @@ class ClientDirectory:
         if sent is None:
             return None
         client = self._known.get((visitor.tenant_id, sent[0], visitor.ip, sent[1]), version)
-        return None if client is None else visitor.as_client(*client)
+        return None if client is None else visitor.as_client(client.client_id, client.ring)
 
     async def identify(
-        self, visitor: Caller, token: str, program: int, version: str | None, *, form: bytes = b""
+        self,
+        visitor: Caller,
+        token: str,
+        program: int,
+        version: str | None,
+        *,
+        form: bytes = b"",
+        by_address: bool = False,
     ) -> Caller:
         """The visitor as the client with this token and program number. Raises UnknownClient, which is not cached.
 
-        `form` are the bytes that held both; `known` then finds the client by them.
+        `form` are the bytes that held both; `known` then finds the client by them. `by_address`: the token was part of
+        a personal source address, which the client may be forbidden to use.
         """
         digest = sha256(token.encode()).digest()
         key = (visitor.tenant_id, digest, visitor.ip, program)
         client = await self._known.get_or_fetch(key, version, partial(self._fetch_client, visitor, token, program))
         if form:
             self._forms.put(sha256(form).digest(), (digest, program))
-        return visitor.as_client(*client)
+        if by_address and not client.source_address:
+            raise UnknownClient
+        return visitor.as_client(client.client_id, client.ring)
 
     async def hidden_from(self, client: Caller, version: str | None) -> str:
         """The digest of the package ids that are hidden from a client, see `hidden_digest`."""
@@ -313,7 +326,8 @@ class ClientDirectory:
         client = await self._client_registry.json(visitor, "identify_client", form)
         if not client["client_id"]:
             raise UnknownClient
-        return KnownClient(client["client_id"], client["ring"])
+        # A client_registry of the release before does not know source addresses.
+        return KnownClient(client["client_id"], client["ring"], client.get("source_address", True))
 
     async def _fetch_hidden(self, client: Caller) -> str:
         return hidden_digest((await self._client_registry.json(client, "hidden_packages"))["package_ids"])

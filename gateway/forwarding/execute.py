@@ -5,6 +5,7 @@ The gateway calls each service of an operation that concerns several, so service
 
 import asyncio
 from collections.abc import Sequence
+from dataclasses import asdict
 from typing import Any
 from urllib.parse import urlencode
 
@@ -12,7 +13,7 @@ import orjson
 from aiohttp import web
 
 from common.auth.internal_tokens import Caller, Kind
-from common.auth.roles import Permission, PermissionMissing, has_permission
+from common.auth.roles import FOR_TOKENS_ONLY, Permission, PermissionMissing, has_permission
 from common.errors import InvalidRequest, Problem
 from common.http.forms import MULTIPART, URLENCODED, Form, flag, read_form
 from common.http.middleware import BytesResponse, audit_details, json_response
@@ -49,7 +50,8 @@ async def execute_operation(request: web.Request, caller: Caller, target: Target
 def check_permission(caller: Caller, permission: Permission) -> None:
     """Raise PermissionMissing if the caller is a user or an API token without a role that has the permission."""
     if caller.kind is Kind.ADMINISTRATOR and not has_permission(caller.roles, permission):
-        raise PermissionMissing(permission=permission)
+        for_tokens = f"You need the permission {permission}. Only an API token can have it."
+        raise PermissionMissing(for_tokens if permission in FOR_TOKENS_ONLY else "", permission=permission)
 
 
 async def _execute(request: web.Request, caller: Caller, target: Target) -> web.StreamResponse:
@@ -89,7 +91,7 @@ async def _cached(request: web.Request, caller: Caller, target: Target) -> web.S
 async def _source_information(request: web.Request, caller: Caller, _: Target) -> web.StreamResponse:
     """The description of the tenant as a source. SYSTEM cannot sign in with Entra ID, so its client token is enough."""
     app = caller.tenant.entra
-    if app and await request.app[AUTHENTICATOR].has_client_token(request, caller):
+    if app and (caller.kind is Kind.CLIENT or await request.app[AUTHENTICATOR].has_client_token(request, caller)):
         app = None
     return winget.information(caller.tenant, app)
 
@@ -120,7 +122,9 @@ async def server_information(app: web.Application, caller: Caller, version: str 
             "allowed_networks": tenant.allowed_networks,
             "version_key": tenant.version_key,
             "strict_installers": tenant.strict_installers,
+            "source_address": tenant.source_address,
             "source_agreements": orjson.loads(tenant.source_agreements or b"[]"),
+            "sites": list(map(asdict, tenant.sites)),
             **policy.settings,
         },
     }

@@ -22,6 +22,7 @@ class Scale:
     endless: int  # endless callers
     sign_ins: int  # of each rejected kind
     fleet: tuple[int, float]  # machines, and seconds of their searches
+    upgrade: tuple[int, int, int]  # machines at once, programs of each, and machines that start in the same moment
 
 
 FULL = Scale(
@@ -37,6 +38,7 @@ FULL = Scale(
     endless=500,
     sign_ins=150,
     fleet=(1000, 60),
+    upgrade=(33, 200, 300),
 )
 # Checks only that everything works; its results mean nothing.
 TINY = Scale(
@@ -52,6 +54,7 @@ TINY = Scale(
     endless=0,
     sign_ins=2,
     fleet=(5, 0.5),
+    upgrade=(3, 4, 6),
 )
 
 

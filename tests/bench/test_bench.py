@@ -37,6 +37,10 @@ LINES = (
     "S3: down, through the gateway",
     "S3: the move of an upload",
     "fleet: 667 searches a second, p99",
+    "fleet over TLS, `pkgrepo up --tls`: a search",
+    "… p99 at 667 searches a second",
+    "… 6 machines behind one address",
+    "a bare TLS hello, RSA 2048",
 )
 SECTIONS = (
     "Requests",
@@ -46,6 +50,7 @@ SECTIONS = (
     "winget",
     "Rings",
     "A fleet",
+    "A fleet over TLS",
     "A crowd of uploads",
     "A refused sign-in",
     "Object storage",

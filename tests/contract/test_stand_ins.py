@@ -290,7 +290,11 @@ async def test_client_registry_knows_clients_and_hidden_packages(registry: Regis
 
         for asker, text, expected in ((caller, token, client_id), (caller, "wrong", None), (other, token, None)):
             answer = await service.json(asker, "identify_client", {"auth_token": text, "client": 1})
-            assert answer == {"client_id": expected, "ring": "pilot" if expected else ""}
+            assert answer == {
+                "client_id": expected,
+                "ring": "pilot" if expected else "",
+                "source_address": bool(expected),
+            }
         here, there = (replace(caller, ip=ip).as_client(client_id) for ip in ("192.0.2.1", "192.0.2.9"))
         for asker, hidden in ((here, ["Both", "One"]), (there, ["Both", "One", "There"]), (caller, [])):
             assert await service.json(asker, "hidden_packages") == {"package_ids": hidden}

@@ -13,7 +13,7 @@ from urllib.parse import urlencode
 import aiohttp_jinja2
 from aiohttp import web
 
-from common.auth.roles import Role
+from common.auth.roles import USER_ROLES, Role
 from common.errors import Problem
 from common.http.server import CHECK_TIMEOUT, READINESS
 from common.service_client.client import ServiceClient
@@ -29,14 +29,17 @@ from gateway.dashboard.templating import _
 from gateway.forwarding.proxy import SERVICES
 from gateway.operations import AUTH, GATEWAY
 
-# The name of each role, and what it allows.
+# The name of each role, and what it allows. Only tokens can be an enroller, and no token an administrator.
 ROLES: Mapping[Role, tuple[str, str]] = {
     Role.VIEWER: (_("Viewer"), _("Sees packages, clients and settings.")),
     Role.PUBLISHER: (_("Publisher"), _("Also uploads, edits and deletes packages and versions.")),
     Role.APPROVER: (_("Approver"), _("Also approves releases.")),
     Role.AUDITOR: (_("Auditor"), _("Also reads the audit log.")),
+    Role.ENROLLER: (_("Enroller"), _("Only registers the machine that calls, for the script of a roll-out.")),
     Role.ADMINISTRATOR: (_("Administrator"), _("Has all rights.")),
 }
+OF_USERS = {role: ROLES[role] for role in USER_ROLES}
+OF_TOKENS = {role: words for role, words in ROLES.items() if role is not Role.ADMINISTRATOR}
 MAX_USER, MAX_OPERATION = 128, 64  # characters
 MINUTES_OF_DAY, MAX_DAYS = 1440, 366
 OUTCOMES = ("done", "refused")
@@ -50,20 +53,19 @@ async def show_users(page: PageRequest) -> web.Response:
     names: dict[str, list[str]] = defaultdict(list)
     for token in await page.fetch("get_tokens") if page.may("tokens:write") else ():
         names[token["created_by"]].append(token["name"])
-    return page.render("users.html", users=await page.fetch("get_users"), roles=ROLES, tokens=names)
+    return page.render("users.html", users=await page.fetch("get_users"), roles=OF_USERS, tokens=names)
 
 
 async def show_company_login(page: PageRequest) -> web.Response:
     """The identity provider of the tenant, as a form, with a test of it."""
-    return page.render("company_login.html", login=await page.fetch("get_company_login"), roles=ROLES)
+    return page.render("company_login.html", login=await page.fetch("get_company_login"), roles=OF_USERS)
 
 
 async def show_tokens(page: PageRequest) -> web.Response:
     """The API tokens of the tenant. A secret is shown only by the script that receives it."""
     now, tokens = datetime.now(UTC), await page.fetch("get_tokens")
     tokens = [{**token, "is_expired": datetime.fromisoformat(token["expires_at"]) <= now} for token in tokens]
-    roles = {role: words for role, words in ROLES.items() if role is not Role.ADMINISTRATOR}
-    return page.render("tokens.html", tokens=tokens, roles=roles, base_url=page.caller.base_url)
+    return page.render("tokens.html", tokens=tokens, roles=OF_TOKENS, base_url=page.caller.base_url)
 
 
 async def show_account(page: PageRequest) -> web.Response:

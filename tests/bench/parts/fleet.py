@@ -72,16 +72,28 @@ def _line(title: str, outcome: SteadyAnswers, seconds: float, hello: SteadyAnswe
 
 def _searches(account: Account, packages: int, headers: Sequence[tuple[str, str]], total: int) -> Iterator[bytes]:
     """The searches of all machines in the order in which they are due."""
-    choice = random.Random(total)  # noqa: S311  the same each time
     each = -(-total // len(headers))
-    programs = [_installed(choice)[:each] for _ in headers]
+    searches = searches_of_machines(account, packages, headers, each)
     # One machine starts after another, and sends while the next ones do.
     turns = sorted(
         (machine * each + turn * ACTIVE, machine, turn) for machine in range(len(headers)) for turn in range(each)
     )
     for _, machine, turn in turns:
-        inclusions = _inclusions(programs[machine][turn % len(programs[machine])], packages)
-        yield search(account, headers[machine], Inclusions=inclusions).encoded()
+        yield searches[machine][turn % len(searches[machine])]
+
+
+def searches_of_machines(
+    account: Account, packages: int, headers: Sequence[tuple[str, str]], each: int
+) -> Sequence[Sequence[bytes]]:
+    """At most `each` requests of each machine: one search for each of its programs, in any order."""
+    choice = random.Random(each * len(headers))  # noqa: S311  the same each time
+    return [
+        [
+            search(account, header, Inclusions=_inclusions(installed, packages)).encoded()
+            for installed in _installed(choice)[:each]
+        ]
+        for header in headers
+    ]
 
 
 def _installed(choice: random.Random) -> list[int]:

@@ -339,7 +339,7 @@ async def test_every_command_begins_with_the_tenant(
     await clients.identify(caller, token.text, 1)
     await entries.hidden_from(caller.as_client(client.client_id))
     await clients.edit(tenant_id, client.client_id, {"enabled": True})
-    token = await clients.rotate_token(tenant_id, client.client_id)
+    _, token = await clients.rotate_token(tenant_id, client.client_id)
     await clients.delete(tenant_id, client.client_id, token.text)
     with pytest.raises(Problem):
         await entries.delete_entry(tenant_id, entry.entry_id)

@@ -18,7 +18,7 @@ async def tenant_version(redis: "Redis", caller: Caller) -> object:
 
 
 async def test_every_write_changes_the_version_of_its_tenant_only(registry: Registry, redis: "Redis") -> None:
-    caller, other = make_caller(), make_caller()
+    caller, other = make_caller(token_id="0123456789abcdef"), make_caller()
     client = await registry.add_client(caller)
     await registry.add_client(other)
     group = await registry.call(
@@ -27,6 +27,7 @@ async def test_every_write_changes_the_version_of_its_tenant_only(registry: Regi
     entry = await registry.call(caller, "POST", "add_blacklist_entry", data={"package_ids": "Hidden.App"})
     writes: list[tuple[str, list[str], dict[str, Any]]] = [
         ("POST add_client", [], {"client_name": "pc-2"}),
+        ("POST enroll_client", [], {"client_name": "pc-4"}),
         ("PATCH edit_client", [client["client_id"]], {"enabled": "0"}),
         ("POST add_blacklist_group", [], {"name": "More", "package_ids": "Game.Two"}),
         ("DELETE delete_blacklist_group", [group.body["group_id"]], {}),

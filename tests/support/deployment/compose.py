@@ -170,19 +170,22 @@ class ComposeProject:
 
         await until(all_ready, timeout=START_TIMEOUT)
 
-    @asynccontextmanager
-    async def front(self) -> AsyncIterator[Api]:
-        """The first administrator, through Caddy and its certificate."""
+    async def trust(self) -> ssl.SSLContext:
+        """The trust in Caddy's own authority, when its certificate is there."""
         [caddy] = self.containers("caddy")
-        base = f"https://localhost:{self.variables['FRONT_PORT']}/{TENANT}"
-        password = (self.secrets / "administrator" / "password").read_text()
 
         async def has_certificate() -> bool:
             return bool(await _output_of(caddy, "cat", CERTIFICATE))
 
         await until(has_certificate)
-        trust = ssl.create_default_context(cadata=await _output_of(caddy, "cat", CA_CERTIFICATE))
-        async with ClientSession(connector=TCPConnector(ssl=trust)) as session:
+        return ssl.create_default_context(cadata=await _output_of(caddy, "cat", CA_CERTIFICATE))
+
+    @asynccontextmanager
+    async def front(self) -> AsyncIterator[Api]:
+        """The first administrator, through Caddy and its certificate."""
+        base = f"https://localhost:{self.variables['FRONT_PORT']}/{TENANT}"
+        password = (self.secrets / "administrator" / "password").read_text()
+        async with ClientSession(connector=TCPConnector(ssl=await self.trust())) as session:
             yield await Api(session, base, TENANT, Deployment.MULTI).signed_in(password=password)
 
     async def signed_in(self) -> list[Api]:

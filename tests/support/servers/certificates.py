@@ -6,12 +6,15 @@ from pathlib import Path
 
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
-from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.asymmetric import ec, rsa
 
 
-def make_certificate(folder: Path, *hosts: str) -> Path:
-    """Write a self-signed certificate of these hosts with its key, in PEM. Returns its path."""
-    key = ec.generate_private_key(ec.SECP256R1())
+def make_certificate(folder: Path, *hosts: str, rsa_bits: int = 0) -> Path:
+    """Write a self-signed certificate of these hosts with its key, in PEM. Returns its path.
+
+    The key is on the curve P-256, or an RSA key of `rsa_bits`.
+    """
+    key = rsa.generate_private_key(65537, rsa_bits) if rsa_bits else ec.generate_private_key(ec.SECP256R1())
     name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, hosts[0])])
     now = datetime.datetime.now(datetime.UTC)
     certificate = (

@@ -55,3 +55,16 @@ async def _first_bytes(port: int, request: bytes, length: int) -> bytes:
         return b""
     finally:
         writer.close()
+
+
+async def wait_for_port(port: int) -> None:
+    """Wait until a server accepts connections on `port`. Raises TimeoutError."""
+    async with asyncio.timeout(START_TIMEOUT):
+        while True:
+            try:
+                _, writer = await asyncio.open_connection("127.0.0.1", port)
+            except ConnectionError:
+                await asyncio.sleep(POLL_INTERVAL)
+            else:
+                writer.close()
+                return

@@ -60,8 +60,8 @@ class Registry:
 
 
 @asynccontextmanager
-async def serving_registry(mongo_url: str, redis_url: str) -> AsyncIterator[Registry]:
-    """Run client_registry on its own database."""
+async def serving_registry(mongo_url: str, redis_url: str, **values: Any) -> AsyncIterator[Registry]:
+    """Run client_registry on its own database, with these settings."""
     uploads = UploadStandIn()
     async with AsyncExitStack() as stack:
         upload_service = await stack.enter_async_context(serving(uploads.app("upload_service"), "127.0.0.1:0"))
@@ -73,6 +73,7 @@ async def serving_registry(mongo_url: str, redis_url: str) -> AsyncIterator[Regi
             redis_url=redis_url,
             database=f"test_clients_{uuid4().hex[:12]}",
             upload_service_url=upload_service,
+            **values,
         )
         address = await stack.enter_async_context(serving(create_app(settings), "127.0.0.1:0"))
         session = await stack.enter_async_context(ClientSession(max_field_size=HEADER_LIMIT))

@@ -233,15 +233,16 @@ class RegistryStandIn(StandIn):
     """client_registry.
 
     `clients` are the ids and rings of clients by tenant and token. `hidden` are the package ids that are hidden in a
-    tenant, from a client, or at an address.
+    tenant, from a client, or at an address. `no_address` are the ids of clients that may not use a source address.
     """
 
+    no_address: set[str] = field(default_factory=set)
     clients: dict[tuple[str, str], tuple[str, str]] = field(default_factory=dict)
     hidden: dict[str, list[str]] = field(default_factory=dict)
 
     def identify_client(self, caller: Caller, body: Any) -> object:
         client_id, ring = self.clients.get((caller.tenant_id, body["auth_token"]), (None, ""))
-        return {"client_id": client_id, "ring": ring}
+        return {"client_id": client_id, "ring": ring, "source_address": client_id not in {None, *self.no_address}}
 
     def hidden_packages(self, caller: Caller, _: Any) -> object:
         places = (caller.tenant_id, caller.client_id, caller.ip) if caller.kind is Kind.CLIENT else ()

@@ -78,6 +78,6 @@ async def send_whole(row: Operation, seed_data: SeedData, **more: str) -> Answer
 
 async def send_form(row: Operation, seed_data: SeedData, *, without: str = "", **request: Any) -> Answer:
     """Call an operation with its valid form, without one field and with the `data` and `params` of `request`."""
-    api = seed_data.api.anonymous() if row.access is Access.CLIENT else seed_data.api
+    api = seed_data.api.anonymous() if row.access is Access.CLIENT else seed_data.caller_of(row)
     form = {name: value for name, value in own_form(row, seed_data).items() if name != without}
     return await seed_data.send(row, api, **{**request, "data": {**form, **request.get("data", {})}})

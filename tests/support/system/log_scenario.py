@@ -78,6 +78,8 @@ async def _run(scenario: LogScenario, environment: Mapping[str, str]) -> None:
             await _api_tokens(scenario, api)
             await _unauthenticated_requests(scenario, api)
             await call_everywhere(scenario, api)
+            async with api.session.get(URL(api.base_url).with_path("/metrics")) as response:
+                scenario.logs["metrics"] = await response.text()
             await _outages(scenario, cluster, api)
             await cluster.add(
                 "catalog_service", environment={"RABBITMQ_URL": f"amqp://u:{scenario.new('broker')}@[::1]:1/"}
@@ -158,11 +160,24 @@ async def _clients(scenario: LogScenario, api: Api) -> None:
     form = {"auth_token": added["auth_token"], "client": "1"}
     await scenario.call(api.anonymous(), 200, "POST", "get_packages", data=form)
     await scenario.call(api.anonymous(), 401, "POST", "client_version", data={"auth_token": scenario.new("no-client")})
+    await _source_addresses(scenario, api, added["auth_token"])
     rotated = (await scenario.call(api, 200, "POST", "rotate_client_token", client_id)).body
     scenario.secrets["second client token"] = rotated["auth_token"]
     await scenario.call(api, 404, "DELETE", "delete_client", client_id, added["auth_token"])
     await scenario.call(api, 404, "DELETE", "delete_client", client_id, scenario.new("wrong-token"))
     await scenario.call(api, 200, "DELETE", "delete_client", client_id, rotated["auth_token"])
+
+
+async def _source_addresses(scenario: LogScenario, api: Api, token: str) -> None:
+    """Use a personal source address, and addresses that do not exist."""
+    anonymous, wrong = api.anonymous(), scenario.new("source-address")
+    for text, refused in ((token, 0), (wrong, 401)):
+        source = ("source", text, "winget")
+        await scenario.call(anonymous, refused or 200, "GET", *source, "information")
+        query = {"FetchAllManifests": True}
+        await scenario.call(anonymous, refused or 200, "POST", *source, "manifestSearch", json=query)
+        await scenario.call(anonymous, refused or 204, "GET", *source, "packageManifests", "No.Such")
+        await scenario.call(anonymous, 404, "GET", "source", text, "get_packages")
 
 
 async def _unauthenticated_requests(scenario: LogScenario, api: Api) -> None:

@@ -5,13 +5,14 @@ import json
 import os
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 from uuid import uuid4
 
 from aiohttp import FormData
 from yarl import URL
 
+from common.auth.roles import FOR_TOKENS_ONLY, Role
 from gateway.operations import OPERATIONS, Access, Operation, is_value
 from tests.support.api import Answer
 from tests.support.services.catalog import picture
@@ -23,7 +24,7 @@ from tests.support.system.publishing import (
     upload_listed,
     wait_for_inspection,
 )
-from tests.support.system.services import PASSWORD, Api
+from tests.support.system.services import PASSWORD, Api, bearer
 
 LONG_PASSWORD = "a password of a user"
 CLIENTS = {Access.CLIENT, Access.PACKAGE_MANAGER}
@@ -43,8 +44,8 @@ UNKNOWN = {
     "file_name": "setup.exe",
     "asset": "docs.js",
 }
-# The view downloads the installer itself, which counts.
-_CHANGING = re.compile(r'\?expires=[0-9]+&signature=[0-9a-f]+|"downloads": [0-9]+, ')
+# The view downloads the installer itself, which counts. Requests of an API token set its `last_used`.
+_CHANGING = re.compile(r'\?expires=[0-9]+&signature=[0-9a-f]+|"downloads": [0-9]+, |"last_used": [^,}]+')
 
 
 def title(row: Operation) -> str:
@@ -74,18 +75,24 @@ class SeedData:
     """The objects of a tenant.
 
     `parts` are their ids by the names of path parameters. `form` has a valid value for every field of the interface.
-    `marker` is part of every text of the tenant.
+    `marker` is part of every text of the tenant. `enroller` has an API token for what users may not do.
     """
 
     api: Api
+    enroller: Api
     marker: str
     parts: Mapping[str, str]
     form: Mapping[str, str]
     transfer: str
     link: str
 
+    def caller_of(self, row: Operation) -> Api:
+        """A caller who may use an operation."""
+        headers = self.enroller.headers if row.permission in FOR_TOKENS_ONLY else self.api.headers
+        return replace(self.api, headers=headers)  # `api` may be at another gateway.
+
     async def send(self, row: Operation, api: Api | None = None, **request: Any) -> Answer:
-        """Call an operation with this tenant's objects, as `api` or as the tenant's administrator."""
+        """Call an operation with this tenant's objects, as `api` or as a caller who may do it."""
         request = as_winget(request) if row.is_winget else request
         if row.name == "search":
             request["params"] = {"text": "a", **request.get("params", {})}
@@ -93,7 +100,7 @@ class SeedData:
         # Only a file without a version can be deleted.
         own = {"server_filename": self.form["server_filename"]} if row.name == "delete_upload" else {}
         path = segments(row, {**self.parts, **own})
-        return await (api or self.api).call(row.method, *path, headers=headers, **request)
+        return await (api or self.caller_of(row)).call(row.method, *path, headers=headers, **request)
 
     async def view(self) -> dict[str, str]:
         """Everything that the tenant's administrator can read, without what every request changes."""
@@ -137,7 +144,10 @@ async def seed_tenant(api: Api, names: str = "") -> SeedData:
         publisher, package, "1.0", channel=marker, release_notes=marker, platform="Windows.Desktop"
     )
     await publish(api, package, "0.9")  # winget sees only stable versions
-    assert (await api.call("PATCH", "edit_settings", data={"rings": "pilot,everyone"})).status == 200
+    # A network of nobody: the addresses of installers stay here.
+    site = {"name": marker[:64], "networks": ["192.0.2.0/24"], "downloads": "https://graz.example.com"}
+    settings = {"rings": "pilot,everyone", "sites": json.dumps([site])}
+    assert (await api.call("PATCH", "edit_settings", data=settings)).status == 200
     added = await _create(api, "add_client", client_name=f"pc-{marker}")
     client = {"client_id": added["client_id"], "auth_token": added["auth_token"]}
     hidden = {"package_ids": f"Hidden.{marker}", "allow_unknown": "1"}
@@ -198,7 +208,13 @@ async def seed_tenant(api: Api, names: str = "") -> SeedData:
         "new_password": "yet another password",
         "token": api.headers["Authorization"].removeprefix("Bearer "),
     }
-    return SeedData(api, marker, parts, form, transfer, link)
+    return SeedData(api, await add_enroller(api), marker, parts, form, transfer, link)
+
+
+async def add_enroller(api: Api) -> Api:
+    """A caller with an API token that enrolls machines."""
+    created = await _create(api, "add_token", name="enroller", role=Role.ENROLLER)
+    return replace(api, headers=bearer(created["token"]))
 
 
 async def _create(api: Api, operation: str, **form: str) -> dict[str, str]:

@@ -3,6 +3,7 @@
 import asyncio
 import hashlib
 import os
+import ssl
 from collections.abc import AsyncIterator
 from contextlib import suppress
 from functools import partial
@@ -10,9 +11,12 @@ from uuid import uuid4
 
 import pytest
 from aiohttp import ClientError
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509 import load_der_x509_certificate
 from docker.models.containers import Container
 from pymongo import AsyncMongoClient
 from pymongo.errors import OperationFailure
+from yarl import URL
 
 from deploy.cluster.rights import MONGODB
 from deploy.cluster.secrets import ClusterSecrets
@@ -22,6 +26,7 @@ from tests.support.samples.stalled_chunk import BOUNDARY, HEAD, TAIL
 from tests.support.system.publishing import send_chunk
 from tests.support.system.services import Api
 from tests.support.wait import until
+from tests.support.winget.crowd import search_at_once
 
 SCALE = dict.fromkeys(SERVICES, 2) | {"upload_service": 3}
 CHUNK = 1 << 20  # bytes
@@ -39,6 +44,26 @@ async def project() -> AsyncIterator[ComposeProject]:
 async def front(project: ComposeProject) -> AsyncIterator[Api]:
     async with project.front() as api:
         yield api
+
+
+async def test_winget_is_served_by_tls_1_2_with_a_p256_key(project: ComposeProject, front: Api) -> None:
+    trust = await project.trust()
+    trust.maximum_version = ssl.TLSVersion.TLSv1_2
+    address = URL(f"{front.base_url}/winget/information")
+    reader, writer = await asyncio.open_connection(address.host, address.port, ssl=trust)
+    writer.write(f"GET {address.raw_path} HTTP/1.1\r\nHost: {address.authority}\r\nConnection: close\r\n\r\n".encode())
+    answer = await reader.read()
+    connection = writer.get_extra_info("ssl_object")
+    writer.close()
+    assert (answer.partition(b"\r\n")[0], connection.version()) == (b"HTTP/1.1 200 OK", "TLSv1.2")
+    key = load_der_x509_certificate(connection.getpeercert(binary_form=True)).public_key()
+    assert isinstance(key, ec.EllipticCurvePublicKey)
+    assert key.curve.name == "secp256r1"
+
+
+async def test_three_hundred_machines_behind_one_address_are_served(project: ComposeProject, front: Api) -> None:
+    statuses = await search_at_once(f"{front.base_url}/winget", await project.trust(), machines=300)
+    assert statuses == {204: 300}
 
 
 async def test_replacing_every_store_password_fails_no_request(project: ComposeProject, front: Api) -> None:

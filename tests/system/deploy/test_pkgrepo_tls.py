@@ -20,6 +20,7 @@ from tests.support.processes.pkgrepo_command import RunningPkgrepo, pkgrepo, run
 from tests.support.system.publishing import add_package, package_id, publish, version_of
 from tests.support.system.services import Api
 from tests.support.winget.client import WingetClient
+from tests.support.winget.crowd import search_at_once
 
 
 @dataclass(frozen=True)
@@ -57,6 +58,11 @@ async def test_winget_searches_and_downloads_over_https(trial: Trial) -> None:
     winget = WingetClient(trial.api.session, f"{trial.service.base_url}/winget", https_only=True)
     assert [hit.package_id for hit in await winget.search("Hello")] == ["Example.Hello"]
     assert (await winget.install("Example.Hello")).startswith(b"PK")
+
+
+async def test_three_hundred_machines_search_at_once_by_tls_1_2(trial: Trial) -> None:
+    trust = ssl.create_default_context(cadata=trial.ca_certificate.decode("ascii"))
+    assert await search_at_once(f"{trial.service.base_url}/winget", trust, machines=300) == {200: 300}
 
 
 async def test_a_long_download_is_encrypted_and_complete(trial: Trial) -> None:

@@ -4,6 +4,7 @@ import asyncio
 from collections import Counter
 from collections.abc import AsyncIterator
 from typing import Any
+from uuid import uuid4
 
 import pytest
 from aiohttp import ClientSession, TCPConnector, web
@@ -144,6 +145,35 @@ async def test_endless_streams_do_not_use_all_connections(
             assert (await ask("192.0.2.1", "DELETE", "delete_package/a")).status == 200
             release.set()
             assert {answer.status for answer in await asyncio.gather(*reading)} == {200}
+
+
+async def test_an_office_behind_one_address_downloads_at_once(
+    services: Services, redis_url: str, crowd: ClientSession, tenant: Api, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("common.service_client.client.STREAM_TIMEOUT", 0.5)
+    machines, begun, all_began = 300, 0, asyncio.Event()
+
+    async def until_all_began(_: web.Request) -> web.StreamResponse:
+        nonlocal begun
+        begun += 1
+        if begun == machines:
+            all_began.set()
+        await all_began.wait()
+        return web.Response(body=b"MZ")
+
+    async with (
+        asyncio.timeout(SOON),
+        serve_handler(until_all_began) as upload,
+        run_gateway(services, redis_url, upload_service_url=upload) as address,
+    ):
+        installer = f"{at_gateway(tenant, address).base_url}/download/{uuid4()}.exe/setup.exe"
+
+        async def download() -> int:
+            async with crowd.get(installer, params={"expires": "1", "signature": "0"}) as response:
+                return response.status
+
+        statuses = await asyncio.gather(*(download() for _ in range(machines)))
+    assert Counter(statuses) == {200: machines}
 
 
 async def test_overload_rejections_fill_no_audit_or_error_log(

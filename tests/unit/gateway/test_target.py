@@ -135,3 +135,23 @@ def test_the_alias_of_a_path_means_the_same_operation(row: Operation) -> None:
     path = "/".join(["acme", *("a%20b" if is_value(part) else part for part in row.parts)])
     alias = parse(f"/client/api/{path}", row.method)
     assert alias == replace(parse(f"/{path}", row.method), is_alias=True)
+
+
+@each(
+    ("source", "deployment"),
+    [("/acme", MULTI), ("/client/api/acme", MULTI), ("/client/api", SINGLE)],
+)
+@each("rest", ["information", "packageManifests/Acme.App", "packageManifests/a/source/b/winget/c"])
+def test_a_personal_source_address_is_the_source_without_the_token(
+    source: str, deployment: Deployment, rest: str
+) -> None:
+    plain = parse(f"{source}/winget/{rest}", deployment=deployment)
+    personal = parse(f"{source}/source/a-secret/winget/{rest}?Market=AT", deployment=deployment)
+    assert personal == replace(plain, client_token="a-secret")
+    assert "a-secret" not in f"{personal} {personal.segments} {personal.operation.route}"
+
+
+@each("path", ["/acme/source/t/get_packages", "/acme/source/t/dashboard", "/acme/source//winget/information"])
+def test_only_a_source_has_personal_addresses(path: str) -> None:
+    with pytest.raises(NoSuchOperation):
+        parse(path)

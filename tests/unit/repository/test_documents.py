@@ -15,6 +15,7 @@ from auth_service.users import throttle_store as throttle
 from catalog_service.settings import CatalogSettings
 from client_registry.settings import RegistrySettings
 from common.auth import internal_tokens
+from common.service_client import client
 from common.settings import FIXED, ServiceSettings
 from gateway.forwarding import audit
 from gateway.operations import OPERATIONS, Operation
@@ -33,6 +34,7 @@ PAGES = (
 )
 KINDS = (AuthSettings, CatalogSettings, RegistrySettings, GatewaySettings, UploadSettings)
 SETTINGS = sorted({name.upper() for kind in KINDS for name in kind.model_fields.keys() - FIXED})
+OPERATIONS_GUIDE = "deploy/docs/operations.md"
 COMPANY_LOGIN = "deploy/docs/company-login.md"
 DAY = 24 * 3600  # seconds
 # Sentences with numbers of the product.
@@ -43,6 +45,10 @@ LIMITS = [
     ("SECURITY.md", f"Redis keeps these addresses for {throttle.KNOWN_FOR // DAY} days"),
     ("SECURITY.md", f"operation, tenant and caller, valid for {internal_tokens.LIFETIME} seconds"),
     ("SECURITY.md", f"lists {audit.MAX_REFUSALS} refused writes a minute of each user and API token"),
+    (
+        OPERATIONS_GUIDE,
+        f"{client.STREAMS:,}; one address, or one IPv6 /64 network, has at most {client.STREAMS_OF_NETWORK}",
+    ),
     (COMPANY_LOGIN, f"begin {throttle.BEGUN_LIMIT:,} sign-ins in {throttle.BEGUN_WINDOW // 60} minutes"),
 ]
 # The pages of the sign-in and the assets are for browsers only.

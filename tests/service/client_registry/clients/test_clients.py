@@ -1,5 +1,6 @@
 """Clients over HTTP (sections 4.6 and 5.2)."""
 
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from uuid import UUID, uuid4
 
@@ -13,7 +14,7 @@ async def test_a_client_is_added_with_an_id_and_a_token(registry: Registry) -> N
     answer = await registry.call(make_caller(), "POST", "add_client", data={"client_name": "pc-1.example.com"})
 
     assert answer.status == 201
-    assert set(answer.body) == {"Message", "client_id", "auth_token"}
+    assert set(answer.body) == {"Message", "client_id", "auth_token", "source_url"}
     assert answer.body["Message"] == "Client was added successfully!"
     assert UUID(answer.body["client_id"]) != UUID(answer.body["auth_token"])
 
@@ -84,6 +85,8 @@ async def test_clients_are_listed_with_their_full_metadata(registry: Registry) -
         "client": 0,
         "enabled": True,
         "ring": "",
+        "source_address": True,
+        "enrolled_by": "",
         "token_hint": added["auth_token"][-4:],
     }
 
@@ -241,8 +244,25 @@ async def test_an_administrator_chooses_the_ring_of_a_client(registry: Registry)
         identified = await registry.call(
             caller, "POST", "identify_client", json={"auth_token": added["auth_token"], "client": 1}
         )
-        expected = {"client_id": added["client_id"], "ring": ring} if enabled else {"client_id": None, "ring": ""}
-        assert identified.body == expected
+        expected = {"client_id": added["client_id"] if enabled else None, "ring": ring if enabled else ""}
+        assert identified.body == {**expected, "source_address": enabled}
+
+
+@each(("setting", "allowed"), [(True, True), (False, True), (True, False)])
+async def test_a_client_gets_its_source_address_if_it_may_use_one(
+    registry: Registry, *, setting: bool, allowed: bool
+) -> None:
+    caller = replace(make_caller(make_tenant(source_address=setting)), base_url="https://pkg.example.com/acme")
+    added = await registry.add_client(caller)
+    form = {"source_address": str(int(allowed))}
+    assert (await registry.call(caller, "PATCH", "edit_client", added["client_id"], data=form)).status == 200
+    rotated = (await registry.call(caller, "POST", "rotate_client_token", added["client_id"])).body
+    for issued, may_use in ((added, setting), (rotated, setting and allowed)):
+        address = f"https://pkg.example.com/acme/source/{issued['auth_token']}/winget"
+        assert issued["source_url"] == (address if may_use else "")
+    assert (await registry.client(caller, added["client_id"]))["source_address"] is allowed
+    known = await registry.call(caller, "POST", "identify_client", json={"auth_token": rotated["auth_token"]})
+    assert known.body == {"client_id": added["client_id"], "ring": "", "source_address": allowed}
 
 
 @each(

@@ -13,6 +13,7 @@ import pytest
 from aiohttp import ClientPayloadError
 from yarl import URL
 
+from common.auth.downloads import site_expiry
 from common.auth.internal_tokens import Caller
 from common.http.zero_copy.responses import splice
 from common.mongo import MongoDatabase, open_database
@@ -359,6 +360,13 @@ async def test_a_download_can_be_redirected_to_object_storage(redirecting: Setup
     assert (part.status, part.body) == (206, FILE[10:20])
     head = await redirecting.api.get(address, method="HEAD")
     assert (head.status, head.headers["Content-Length"]) == (200, str(len(FILE)))
+
+
+async def test_the_download_of_a_site_is_not_redirected(redirecting: Setup) -> None:
+    caller, name = await redirecting.upload()
+    address = redirecting.api.address(caller, name, expires=site_expiry(60))
+    async with redirecting.api.service.session.get(address, allow_redirects=False) as response:
+        assert (response.status, await response.read()) == (200, FILE)
 
 
 async def test_a_redirect_for_the_last_byte_counts_as_download(redirecting: Setup) -> None:

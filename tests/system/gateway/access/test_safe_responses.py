@@ -5,6 +5,7 @@ from itertools import cycle
 from aiohttp import web
 from yarl import URL
 
+from common.auth.roles import FOR_TOKENS_ONLY
 from gateway.operations import OPERATIONS, Access
 from tests.support.api import read_answer
 from tests.support.system.fields import select_fields
@@ -14,7 +15,7 @@ from tests.support.system.problems import check_error
 from tests.support.system.publishing import add_package, publish, version_of
 from tests.support.system.raw_http import send_raw
 from tests.support.system.safe_headers import check_safe
-from tests.support.system.seed import UNKNOWN, segments, title
+from tests.support.system.seed import UNKNOWN, add_enroller, segments, title
 from tests.support.system.services import Api, Services
 from tests.support.system.stub_service import serve_handler
 from tests.support.tables import every_cell
@@ -104,6 +105,7 @@ async def test_a_failing_service_reveals_nothing(services: Services, redis_url: 
     async def fail(request: web.Request) -> web.StreamResponse:
         return await broken(request)
 
+    enroller = await add_enroller(tenant)
     rows = [row for row in OPERATIONS if row.access is not Access.PAGE]
     async with (
         serve_handler(fail) as url,
@@ -113,7 +115,8 @@ async def test_a_failing_service_reveals_nothing(services: Services, redis_url: 
         with every_cell() as cell:
             for row, broken in zip(rows, kinds, strict=False):
                 with cell(title(row), broken.__name__):
-                    api = at_gateway(tenant, second if row.service in OTHER_SERVICES else first)
+                    caller = enroller if row.permission in FOR_TOKENS_ONLY else tenant
+                    api = at_gateway(caller, second if row.service in OTHER_SERVICES else first)
                     form = select_fields(row, {"package_id": "a"})
                     answer = await api.call(row.method, *segments(row, UNKNOWN), data=form)
                     # Problems of a service are passed on; other answers are not.

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 
 import pytest
 
-from common.auth.roles import PERMISSIONS, Permission, Role
+from common.auth.roles import PERMISSIONS, USER_ROLES, Permission, Role
 from gateway.dashboard.pages.administration import ROLES
 from gateway.dashboard.routes import PAGES, Page
 from gateway.operations import OPERATIONS, Access
@@ -35,11 +35,12 @@ async def seed_data(services: Services) -> SeedData:
 @pytest.fixture(scope="module")
 async def cookies(seed_data: SeedData) -> Mapping[Role, dict[str, str]]:
     """A browser's session of a user of each role."""
-    for role in Role:
+    for role in USER_ROLES:
         form = {"username": f"the-{role}", "password": LONG_PASSWORD, "role": role}
         assert (await seed_data.api.call("POST", "add_user", data=form)).status == 201
     return {
-        role: await sign_in(seed_data.api, username=f"the-{role}", password=LONG_PASSWORD) | ENGLISH for role in Role
+        role: await sign_in(seed_data.api, username=f"the-{role}", password=LONG_PASSWORD) | ENGLISH
+        for role in USER_ROLES
     }
 
 
@@ -52,7 +53,7 @@ async def pages(seed_data: SeedData, cookies: Mapping[Role, dict[str, str]]) -> 
     }
     return {
         role: {page: await api.call("GET", "dashboard", *path, headers=cookies[role]) for page, path in paths.items()}
-        for role in Role
+        for role in USER_ROLES
     }
 
 
@@ -60,7 +61,7 @@ def test_the_dashboard_has_a_name_for_every_role() -> None:
     assert list(ROLES) == list(Role)
 
 
-@each("role", Role)
+@each("role", USER_ROLES)
 def test_a_page_is_open_to_the_roles_with_its_permission(
     pages: Mapping[Role, Mapping[Page, Answer]], role: Role
 ) -> None:
@@ -71,7 +72,7 @@ def test_a_page_is_open_to_the_roles_with_its_permission(
         assert is_open or f"You need the permission {page.permission}." in str(answer.body)
 
 
-@each("role", Role)
+@each("role", USER_ROLES)
 def test_a_page_has_only_the_forms_and_links_of_the_role(
     pages: Mapping[Role, Mapping[Page, Answer]], role: Role
 ) -> None:
@@ -96,7 +97,7 @@ async def test_a_write_of_a_page_is_refused_without_its_permission(
     seed_data: SeedData, cookies: Mapping[Role, dict[str, str]]
 ) -> None:
     with every_cell() as cell:
-        for role in Role:
+        for role in USER_ROLES:
             token = await fetch_csrf_token(seed_data.api, cookies[role])
             for row in GUARDED:
                 if row.permission in PERMISSIONS[role]:
@@ -127,7 +128,7 @@ async def test_a_role_changes_in_the_dashboard_with_several_checkboxes(seed_data
     assert (await write(seed_data.api, cookie, token, "add_user", **{**form, "role": "viewer"})).status == 201
     headers = {**cookie, "X-CSRF-Token": token}
     way = ("dashboard", "operations", "edit_user", "several")
-    for chosen in ([*Role], [Role.PUBLISHER, Role.AUDITOR]):
+    for chosen in ([*USER_ROLES], [Role.PUBLISHER, Role.AUDITOR]):
         checked = [("role", value) for value in ("", *chosen)]
         answer = await seed_data.api.anonymous().call("PATCH", *way, headers=headers, data=checked)
         assert answer.status == 200, answer.body

@@ -62,10 +62,10 @@ class OneClient(MongoClientStore):
         self.client = replace(self.client, ip=ip, program=program, last_seen=at)
         self.sightings += 1
 
-    async def change(self, tenant_id: str, client_id: str, changes: Mapping[str, Any]) -> bool:
+    async def change(self, tenant_id: str, client_id: str, changes: Mapping[str, Any]) -> Client:
         assert self.client
         self.client = replace(self.client, **changes)
-        return True
+        return self.client
 
 
 class FakeResolver(SystemResolver):

@@ -32,12 +32,15 @@ class _Loader(yaml.SafeLoader):
     """A loader for the tags of compose."""
 
 
-def _mapping(loader: _Loader, node: yaml.MappingNode) -> Mapping[Any, Any]:
+def _replacement(loader: _Loader, node: yaml.Node) -> Any:
+    if isinstance(node, yaml.SequenceNode):
+        return loader.construct_sequence(node, deep=True)
+    assert isinstance(node, yaml.MappingNode)
     return loader.construct_mapping(node, deep=True)
 
 
 _Loader.add_constructor("!reset", lambda *_: None)
-_Loader.add_constructor("!override", _mapping)
+_Loader.add_constructor("!override", _replacement)
 
 
 @cache
@@ -311,3 +314,9 @@ def test_the_ports_of_the_proxy_are_variables() -> None:
 def test_the_proxy_gets_every_variable_of_its_configuration() -> None:
     variables = set(re.findall(r"\{\$(\w+)\}", (DEPLOY / "Caddyfile").read_text()))
     assert variables == set(services(DEPLOY / "compose.tls.yaml")["caddy"]["environment"])
+
+
+def test_the_proxy_reuses_the_connections_of_an_office() -> None:
+    kept = re.search(r"keepalive_idle_conns_per_host (\d+)", (DEPLOY / "Caddyfile").read_text())
+    assert kept is not None
+    assert int(kept[1]) >= 300

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 from cryptography import x509
+from cryptography.hazmat.primitives.asymmetric import ec
 
 from deploy.local import certificates as module
 from deploy.local import up
@@ -92,6 +93,24 @@ async def test_a_start_with_a_wrong_clock_keeps_the_ca(days: int, tmp_path: Path
     Certificates(folder, NAMES, Clock(timedelta(days=days)))
     await current(folder)
     assert (folder / "ca.crt").read_bytes() == authority
+
+
+async def test_the_key_of_the_server_is_on_p256(tmp_path: Path) -> None:
+    key = (await current(tmp_path)).public_key()
+    assert isinstance(key, ec.EllipticCurvePublicKey)
+    assert key.curve.name == "secp256r1"
+
+
+@each("version", [ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3])
+async def test_a_client_that_offers_one_version_of_tls_is_served(version: ssl.TLSVersion, tmp_path: Path) -> None:
+    folder = tmp_path / version.name
+    async with listening(Certificates(folder, NAMES)) as port:
+        trust = ssl.create_default_context(cafile=folder / "ca.crt")
+        trust.minimum_version = trust.maximum_version = version
+        _, writer = await asyncio.open_connection("127.0.0.1", port, ssl=trust, server_hostname="localhost")
+        negotiated = writer.get_extra_info("ssl_object").version()
+        writer.close()
+    assert negotiated == version.name.replace("_", ".")
 
 
 async def test_a_server_certificate_is_valid_for_at_most_398_days(tmp_path: Path) -> None:

@@ -91,9 +91,12 @@ class AuthenticatorFixture:
         caller = await self.authenticate_request(request, "acme", access)
         return caller, request[TENANT_VERSION]
 
-    async def authenticate_request(self, request: web.Request, tenant_id: str, access: Access) -> Caller:
+    async def authenticate_request(
+        self, request: web.Request, tenant_id: str, access: Access, client_token: str = ""
+    ) -> Caller:
         request[CLIENT_ADDRESS] = caller_address(request, self.settings.trusted_proxies)
-        return await self.authenticator.authenticate(request, Target(tenant_id, operation_for(access), ("x",)))
+        target = Target(tenant_id, operation_for(access), ("x",), client_token=client_token)
+        return await self.authenticator.authenticate(request, target)
 
 
 def operation_for(access: Access) -> Operation:
@@ -192,6 +195,34 @@ async def test_client_authentication_decides_without_a_valid_token(
     with pytest.raises(NotAuthenticated):
         await fixture.identify(Access.CLIENT, *authorization, enforced=True, form=form)
     assert LONG not in str(fixture.registry.requests)
+
+
+@each("access", [Access.OPEN, Access.PACKAGE_MANAGER])
+@each("authorization", [(), (f"Bearer {SESSION}",)])
+async def test_a_source_address_names_its_client_whatever_else_is_sent(
+    fixture: AuthenticatorFixture, access: Access, authorization: tuple[str, ...]
+) -> None:
+    caller = await fixture.authenticate_request(request_of(authorization, ""), "acme", access, CLIENT)
+    assert (caller.kind, caller.client_id) == (Kind.CLIENT, "c1")
+
+
+async def test_a_source_address_is_refused_unless_its_client_may_use_it(fixture: AuthenticatorFixture) -> None:
+    async def is_refused(token: str = CLIENT) -> bool:
+        request = request_of((f"Bearer {SESSION}",), "")
+        try:
+            await fixture.authenticate_request(request, "acme", Access.PACKAGE_MANAGER, token)
+        except NotAuthenticated:
+            return True
+        return False
+
+    assert [await is_refused(token) for token in (CLIENT, "wrong", LONG)] == [False, True, True]
+    fixture.auth_service.tenants["acme"] = Tenant("acme", source_address=False)
+    fixture.sessions.version = "off"
+    assert await is_refused()
+    fixture.auth_service.tenants["acme"] = Tenant("acme")
+    fixture.registry.no_address = {"c1"}
+    fixture.sessions.version = "forbidden"
+    assert await is_refused()
 
 
 @each("number", ["-1", "1e3", "2147483648", "x", "0x1"])

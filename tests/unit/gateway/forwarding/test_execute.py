@@ -56,7 +56,9 @@ async def test_the_state_of_the_tenant_is_shown(app: web.Application) -> None:
             "allowed_networks": (),
             "version_key": "version",
             "strict_installers": False,
+            "source_address": True,
             "source_agreements": [{"label": "Terms"}],
+            "sites": [],
             **POLICY,
         },
     }
