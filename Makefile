@@ -20,14 +20,14 @@ run: $(VENV)/.run  ## the whole service on this machine, with sample packages
 	$(BIN)/pkgrepo up --demo --port $(PORT)
 
 test: $(VENV)/.test  ## what to run before each commit: every operation and promise, in five minutes
-	deploy/install-packages chromium clamav-daemon curl libfaketime osslsigncode prometheus rabbitmq-server redis-server
+	deploy/install-packages chromium clamav-daemon curl libfaketime nginx-light osslsigncode prometheus rabbitmq-server redis-server
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy .
 	$(PYTEST) -m 'not full' $(T)
 
 test-full: $(VENV)/.test  ## everything else: complete matrices, every fault, every story of the browser
-	deploy/install-packages chromium clamav-daemon curl libfaketime osslsigncode prometheus rabbitmq-server redis-server
+	deploy/install-packages chromium clamav-daemon curl libfaketime nginx-light osslsigncode prometheus rabbitmq-server redis-server
 	command -v npm >/dev/null || deploy/install-packages nodejs npm
 	npm ci --no-audit --no-fund --prefix tests/support/oidc_provider
 	$(PYTEST) -m full $(T)

@@ -18,13 +18,14 @@ from common.auth.signing import ApiToken
 from common.errors import InvalidField, InvalidRequest
 from common.http.bodies import read_json
 from common.http.forms import MAX_INTEGER, Form, clean
-from common.tenants import VersionKey, parse_network
+from common.tenants import MAX_SITES, SITE_LIMIT, Site, VersionKey, parse_network
 
 ENTRIES_LIMIT = 1000
 OPERATIONS_LIMIT = 2000  # characters
 ROLE_LIMIT = 64  # characters
 ROLES_LIMIT = 2 * len(Role)  # values, with empty ones
 AGREEMENTS_LIMIT = 16_000  # characters of all of them
+SITES_LIMIT = 64_000  # characters of all sites
 AGREEMENT_LIMITS = {"label": 100, "text": 10_000, "url": 2048}  # characters
 
 
@@ -147,8 +148,30 @@ def settings(form: Form) -> dict[str, object]:
         "strict_installers": form.flag,
         "source_address": form.flag,
         "source_agreements": lambda name: source_agreements(form.get(name) or ""),
+        "sites": lambda name: sites(form.get(name) or ""),
     }
     return {name: parse(name) for name, parse in parsers.items() if name in form.fields}
+
+
+def sites(text: str) -> tuple[Site, ...]:
+    """The sites of `Tenant`, from a JSON list of objects. Raises InvalidField."""
+    field = "sites"
+    try:
+        rows = orjson.loads(clean(field, text, limit=SITES_LIMIT, lines=True).strip() or "[]")
+        found = [(row["name"], row["networks"], row["downloads"]) for row in rows]
+        texts = [text for name, networks, downloads in found for text in (name, downloads, *networks)]
+        if not all(isinstance(text, str) for text in texts) or any(isinstance(row["networks"], str) for row in rows):
+            raise TypeError
+    except (orjson.JSONDecodeError, KeyError, TypeError):
+        message = "must be a JSON list of objects with name, networks and downloads"
+        raise InvalidField(field, message, reason="not_sites") from None
+    parsed = tuple(
+        Site.parse(clean(field, name, limit=SITE_LIMIT).strip(), networks, downloads.strip())
+        for name, networks, downloads in found
+    )
+    if len(parsed) > MAX_SITES or len({site.name for site in parsed}) < len(parsed):
+        raise InvalidField(field, f"must be at most {MAX_SITES} sites with different names", reason="too_many_sites")
+    return parsed
 
 
 def source_agreements(text: str) -> str:
@@ -180,11 +203,12 @@ def _agreement(name: str, agreement: Any) -> dict[str, str]:
 
 
 def selection(query: Form) -> Selection:
-    """The filter of `get_audit_log`. Raises InvalidField."""
+    """The filter of `get_audit_log`; `operation` of commas alone selects nothing. Raises InvalidField."""
+    names = query.text("operation", limit=OPERATIONS_LIMIT, required=False)
     return Selection(
         before=query.integer("before", default=MAX_INTEGER) if query.get("before") else None,
         user=query.text("user", limit=USERNAME_LIMIT, required=False),
-        operations=tuple(filter(None, query.text("operation", limit=OPERATIONS_LIMIT, required=False).split(","))),
+        operations=tuple(names.split(",")) if names else (),
         outcome=query.choice("outcome", Outcome) if query.get("outcome") else None,
         since=time("since", query.get("since")),
         until=time("until", query.get("until")),

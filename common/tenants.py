@@ -1,10 +1,10 @@
-"""The tenant as every service sees it: its id, limits, networks that may call, app of Entra ID, and rings."""
+"""The tenant as every service sees it: its id, limits, networks that may call, app of Entra ID, sites and rings."""
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from enum import StrEnum
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address, ip_network
 from typing import Any, Self
 from uuid import UUID
@@ -13,10 +13,14 @@ from common.errors import InvalidField
 
 MAX_DIRECTORIES = 20
 MAX_RINGS = 100
+MAX_SITES = 100
+MAX_SITE_NETWORKS = 100  # of one site
+SITE_LIMIT = 64  # characters of a site's name
 VALUE_LIMIT = 128  # characters of an app role, or of a group's id
 _RESOURCE = re.compile(r"(?:api|https)://[!-~]{1,250}")
 _SCOPE = re.compile(r"[A-Za-z0-9._-]{1,120}")
 _RING = re.compile(r"[A-Za-z0-9][A-Za-z0-9 ._-]{0,63}")
+_ORIGIN = re.compile(r"https?://(?:[A-Za-z0-9._-]{1,253}|\[[0-9A-Fa-f:.]{2,45}\])(?::[0-9]{1,5})?")
 
 
 @dataclass(frozen=True)
@@ -56,9 +60,9 @@ class EntraApp:
                 f"must be an app role or group id, `=`, and a ring of letters and digits; at most {MAX_RINGS}",
             ),
         }
-        for field, (is_valid, message) in checks.items():
+        for name, (is_valid, message) in checks.items():
             if not is_valid:
-                raise InvalidField(field, message)
+                raise InvalidField(name, message)
         return cls(ids, _guid("client_id", client_id), resource, scope, pairs)
 
     @classmethod
@@ -78,6 +82,34 @@ def _guid(field: str, text: str) -> str:
         return str(UUID(text))
     except (ValueError, AttributeError):
         raise InvalidField(field, "must be a GUID, such as 3f2504e0-4f89-11d3-9a0c-0305e82c3301") from None
+
+
+@dataclass(frozen=True)
+class Site:
+    """A site of a tenant. Machines in its `networks` download installers at `downloads`, such as `https://graz.example.com`."""
+
+    name: str
+    networks: tuple[str, ...]
+    downloads: str
+
+    @classmethod
+    def parse(cls, name: str, networks: Iterable[str], downloads: str) -> Self:
+        """Check each value. Raises InvalidField."""
+        if not 0 < len(name) <= SITE_LIMIT:
+            raise InvalidField("sites", f"must have names of 1 to {SITE_LIMIT} characters", reason="site_name")
+        ranges = tuple(dict.fromkeys(parse_network("sites", text) for text in networks))
+        if not 0 < len(ranges) <= MAX_SITE_NETWORKS:
+            message = f"must have 1 to {MAX_SITE_NETWORKS} networks for each site"
+            raise InvalidField("sites", message, reason="site_networks", site=name)
+        if not _ORIGIN.fullmatch(downloads):
+            message = f"must have an address without a path, such as https://graz.example.com, not {downloads!r}"
+            raise InvalidField("sites", message, reason="site_downloads", site=name)
+        return cls(name, ranges, downloads)
+
+    @classmethod
+    def from_document(cls, document: Mapping[str, Any]) -> Self:
+        """Read a site that was checked before. Raises KeyError or TypeError."""
+        return cls(document["name"], tuple(document["networks"]), document["downloads"])
 
 
 Address = IPv4Address | IPv6Address
@@ -110,7 +142,8 @@ class Tenant:
     `source_agreements` is the text that winget users must accept first: a JSON list of objects with one or more of
     `label`, `text` and `url`; "" is none. `login_name` is the name of the company login; "" is none. Without
     `password_login`, only break-glass users sign in with a password. `entra` is the app with which winget
-    signs in users, if any. catalog_service has the tenant's policy for releases.
+    signs in users, if any. The first of the `sites` that has a caller's network counts. catalog_service has the
+    tenant's policy for releases.
     """
 
     tenant_id: str
@@ -125,10 +158,19 @@ class Tenant:
     login_name: str = ""
     password_login: bool = True
     entra: EntraApp | None = None
+    sites: tuple[Site, ...] = field(default=(), hash=False)  # Callers are hashed with their tenant for each request.
 
     def allows(self, address: Address) -> bool:
         """Whether callers from this address are allowed."""
         return not self.allowed_networks or contains(self.allowed_networks, address)
+
+    def site_url(self, address: Address) -> str:
+        """The address at which a caller from here downloads installers; "" without a site."""
+        return self._sites.find(address) if self.sites else ""
+
+    @cached_property
+    def _sites(self) -> "NetworkTable":
+        return NetworkTable((network, site.downloads) for site in self.sites for network in site.networks)
 
     def to_document(self) -> dict[str, Any]:
         """All fields, as values that JSON and BSON have."""
@@ -150,6 +192,7 @@ class Tenant:
             login_name=document.get("login_name", ""),
             password_login=document.get("password_login", True),
             entra=EntraApp.from_document(app) if (app := document.get("entra")) is not None else None,
+            sites=tuple(map(Site.from_document, document.get("sites", ()))),
         )
 
 
@@ -223,23 +266,38 @@ def network_of(ip: str) -> str:
     return ip if ip_address(ip).version == 4 else str(IPv6Network((ip, 64), strict=False))
 
 
+class NetworkTable:
+    """Texts by networks, in order."""
+
+    def __init__(self, rows: Iterable[tuple[str, str]]) -> None:
+        """Each row is an address, network or range, and its text. Raises ValueError or TypeError."""
+        # Version of IP, first and last address as numbers, and the text.
+        self._ranges = tuple(
+            (first.version, int(first), int(last), text) for network, text in rows for first, last in [bounds(network)]
+        )
+
+    def __bool__(self) -> bool:
+        return bool(self._ranges)
+
+    def find(self, address: Address) -> str:
+        """The text of the first row with this address; "" without one."""
+        plain = plain_address(address)
+        number, version = int(plain), plain.version
+        ranges = self._ranges
+        return next((text for its, first, last, text in ranges if its == version and first <= number <= last), "")
+
+
 class RingRules:
     """A tenant's rings in order, and the rules that choose one by the network of a client."""
 
     def __init__(self, rings: Sequence[str], rules: Sequence[Mapping[str, str]]) -> None:
         self.rings = tuple(rings)
-        # Version of IP, first and last address as numbers, and the ring.
-        self._ranges = tuple(
-            (first.version, int(first), int(last), rule["ring"])
-            for rule in rules
-            if "network" in rule
-            for first, last in [bounds(rule["network"])]
-        )
+        self._by_network = NetworkTable((rule["network"], rule["ring"]) for rule in rules if "network" in rule)
 
     @property
     def has_networks(self) -> bool:
         """Whether the address of a client can choose its ring."""
-        return bool(self._ranges)
+        return bool(self._by_network)
 
     def ring_of(self, address: Address | None, chosen: str = "") -> str:
         """The ring of an identified client; "" for the last one, which has all clients without another ring.
@@ -250,13 +308,8 @@ class RingRules:
         earlier = self.rings[:-1]
         if not earlier:
             return ""
-        ring = chosen or (self._ring_of_network(plain_address(address)) if address else "")
+        ring = chosen or (self._by_network.find(address) if address else "")
         return ring if ring in earlier else ""
-
-    def _ring_of_network(self, address: Address) -> str:
-        number, version = int(address), address.version
-        ranges = self._ranges
-        return next((ring for its, first, last, ring in ranges if its == version and first <= number <= last), "")
 
 
 def unknown_ring(field: str, rings: Sequence[str]) -> InvalidField:

@@ -8,7 +8,7 @@ import orjson
 from auth_service.tenants.store import MongoTenantStore, TenantNotFound, WouldLockOutCaller
 from common.errors import InvalidField
 from common.redis import TenantVersions
-from common.tenants import Address, EntraApp, Tenant, contains, is_tenant_id
+from common.tenants import Address, EntraApp, Site, Tenant, contains, is_tenant_id
 
 Changes = Mapping[str, tuple[str, str]]  # old and new value, by the setting's name
 
@@ -17,10 +17,10 @@ def to_audit_text(value: object) -> str:
     """A setting's value for the audit log, never shortened: a missing address would be a hidden one."""
     if isinstance(value, str):
         return value
+    if isinstance(value, EntraApp) or (isinstance(value, tuple) and value and isinstance(value[0], Site)):
+        return orjson.dumps(value).decode()
     if isinstance(value, tuple):
         return ",".join(value)
-    if isinstance(value, EntraApp):
-        return orjson.dumps(value).decode()
     return "none" if value is None else str(value).lower()
 
 

@@ -9,7 +9,7 @@ from pymongo.errors import DuplicateKeyError
 
 from common.errors import Conflict, InvalidField, NotFound
 from common.mongo import Indexes, MongoDatabase
-from common.tenants import EntraApp, Tenant
+from common.tenants import EntraApp, Site, Tenant
 
 
 class TenantNotFound(NotFound):
@@ -65,6 +65,6 @@ class MongoTenantStore:
 
 
 def _to_bson(value: object) -> Any:
-    if isinstance(value, EntraApp):
+    if isinstance(value, EntraApp | Site):
         return asdict(value)
-    return list(value) if isinstance(value, tuple) else value
+    return list(map(_to_bson, value)) if isinstance(value, tuple) else value

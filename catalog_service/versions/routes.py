@@ -43,8 +43,9 @@ from catalog_service.versions.forms import (
     version_uids,
     with_identifiers,
 )
-from common.auth.downloads import download_url
+from common.auth.downloads import download_url, site_address, site_expiry
 from common.auth.internal_tokens import Caller
+from common.errors import InvalidField
 from common.http.bodies import if_match, read_json
 from common.http.forms import Form, query_form, read_form
 from common.http.middleware import REVISION_HEADER, audit, caller_of, json_response
@@ -55,15 +56,17 @@ ROW = "uid version channel architecture installer_type scope locale size publish
 DETAILS = f"{ROW} package_id product_code upgrade_code package_family_name nested_paths upgrades installer_url"
 # The fields of a version that no edit changes.
 KEPT = ("uid", "version", "server_filename", "installer_url", "sha256", "size", "published_at", "published_by", "stage")
+# Those that a form may repeat.
+FIXED = ("package_version", "installer_url", "installer_sha256")
 routes = web.RouteTableDef()
 
 
 @routes.get("/{tenant_id}/get_package_versions/{package_id:[^/]+}")
 async def get_package_versions(request: web.Request) -> web.Response:
-    package_id, expires = package_in_path(request), expiry_time(request.app[SETTINGS].download_lifetime)
+    package_id, expires = package_in_path(request), client_expiry(request)
 
     def render(versions: Sequence[PackageVersion]) -> bytes:
-        return orjson.dumps([package_version(each, installer_url(request, each, expires)) for each in versions])
+        return orjson.dumps([package_version(each, client_url(request, each, expires)) for each in versions])
 
     body, revision = await request.app[LISTINGS].of_package(caller_of(request), package_id, render, expires=expires)
     headers = {REVISION_HEADER: revision} if revision else None
@@ -73,8 +76,7 @@ async def get_package_versions(request: web.Request) -> web.Response:
 @routes.get("/{tenant_id}/get_specific_package_version/{version_uid:[^/]+}")
 async def get_specific_package_version(request: web.Request) -> web.Response:
     version = await request.app[VERSIONS].find(caller_of(request), uid_in_path(request))
-    expires = expiry_time(request.app[SETTINGS].download_lifetime)
-    return json_response(package_version(version, installer_url(request, version, expires)))
+    return json_response(package_version(version, client_url(request, version, client_expiry(request))))
 
 
 @routes.get("/{tenant_id}/find_versions/{package_id:[^/]+}")
@@ -137,12 +139,17 @@ async def edit_package_version(request: web.Request) -> web.Response:
 async def _read_edit(request: web.Request, form: Form, release: VersionRelease) -> VersionEdit:
     """Return the edit of a version by a form, checked as a new version is.
 
-    Raises VersionChanged if `If-Match` names an earlier record, IdentityTaken for a restricted token, or InvalidField.
+    Raises VersionChanged if `If-Match` names an earlier record, IdentityTaken for a restricted token, or InvalidField,
+    also for a field that no edit changes.
     """
     versions, caller = request.app[VERSIONS], caller_of(request)
     before = await versions.find(caller, release.uid)
     if not if_match(request, revision_of(before)):
         raise release.changed
+    own = version_details(before, (), ())
+    if others := [name for name in FIXED if name in form.fields and form.get(name) != own[name]]:
+        message = f"cannot change ({', '.join(FIXED)} stay as they are); publish a new version"
+        raise InvalidField(others[0], message, reason="fixed_field", names=", ".join(FIXED))
     # Read as by a service: a restricted token may edit a version whose file another token uploaded.
     service, filled = Caller.service(caller.tenant), filled_form(form, before)
     await completed_form(versions.installers, service, filled)
@@ -150,9 +157,9 @@ async def _read_edit(request: web.Request, form: Form, release: VersionRelease) 
     if after.installer_type is not before.installer_type or form.fields.keys() & set(IDENTIFIERS):
         after = await with_identifiers(versions.installers, service, after)
     await versions.require_free_identities(caller, after)
-    old, new = (version_details(version, (), ()) for version in (before, after))
-    names = [name for name in new if old[name] != new[name] and name != "revision"]
-    return VersionEdit(before, after, {name: (audit_text(old[name]), audit_text(new[name])) for name in names})
+    new = version_details(after, (), ())
+    names = [name for name in new if own[name] != new[name] and name != "revision"]
+    return VersionEdit(before, after, {name: (audit_text(own[name]), audit_text(new[name])) for name in names})
 
 
 @routes.delete("/{tenant_id}/delete_package_version/{package_id:[^/]+}")
@@ -203,6 +210,12 @@ def expiry_time(lifetime: int) -> int:
     """
     now = int(time.time())
     return now - now % max(1, lifetime // 360) + lifetime
+
+
+def client_expiry(request: web.Request, least: int = 0) -> int:
+    """Return the expiry of an address for a client, which lives at least so many seconds."""
+    lifetime = max(request.app[SETTINGS].download_lifetime, least)
+    return site_expiry(lifetime) if caller_of(request).site_url else expiry_time(lifetime)
 
 
 def package_version(version: PackageVersion, url: str) -> dict[str, Any]:
@@ -307,6 +320,12 @@ def installer_url(request: web.Request, version: PackageVersion, expires: int) -
         file_name=f"{version.package_id}-{version.version}{version.suffix}",
         expires=expires,
     )
+
+
+def client_url(request: web.Request, version: PackageVersion, expires: int) -> str:
+    """Return the address of an installer for a client: at the host of the client's site, if it has one."""
+    url, site_url = installer_url(request, version, expires), caller_of(request).site_url
+    return url if version.installer_url or not site_url else site_address(url, site_url)
 
 
 def external_installer(version: PackageVersion) -> dict[str, str]:

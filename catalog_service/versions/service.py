@@ -289,7 +289,7 @@ class Listings:
     def __init__(self, catalogs: CatalogCache, versions: Versions, *, memory: int = MEMORY) -> None:
         self._catalogs = catalogs
         self._versions = versions
-        self._bodies: FifoCache[tuple[str, str, str, str, int], bytes] = FifoCache(
+        self._bodies: FifoCache[tuple[str, str, str, str, str, int], bytes] = FifoCache(
             memory, size=lambda body: len(body) + OVERHEAD
         )
 
@@ -301,7 +301,7 @@ class Listings:
         Return the body and the revision of the catalog; "" while the catalog is being changed. Raises PackageNotFound.
         """
         revision = (await self._catalogs.check(caller.tenant_id)).state.stable_revision
-        key = caller.tenant_id, revision, package_id, caller.base_url, expires
+        key = caller.tenant_id, revision, package_id, caller.base_url, caller.site_url, expires
         body = self._bodies.get(key)
         if body is None:
             body = render(await self._versions.of_package(caller, package_id))

@@ -15,7 +15,7 @@ from catalog_service.catalog.routes import IMMUTABLE, png
 from catalog_service.model.versions import PackageVersion
 from catalog_service.model.winget_rules import PACKAGE_ID
 from catalog_service.packages.service import LogoNotFound
-from catalog_service.versions.routes import expiry_time, installer_url
+from catalog_service.versions.routes import client_expiry, client_url, expiry_time
 from catalog_service.winget import requests
 from catalog_service.winget.contracts import Contract
 from catalog_service.winget.index import Record
@@ -29,7 +29,7 @@ from catalog_service.winget.manifest import (
     with_logo_icon,
 )
 from catalog_service.winget.requests import Query
-from common.auth.downloads import check_download
+from common.auth.downloads import INSTALLATION_LIFETIME, check_download
 from common.auth.internal_tokens import HIDDEN, hidden_digest
 from common.http.bodies import read_body
 from common.http.middleware import REVISION_HEADER, BytesResponse, caller_of
@@ -38,8 +38,6 @@ from common.redis import TENANT_VERSION_HEADER
 routes = web.RouteTableDef()
 BODY_LIMIT = 64 << 10  # bytes
 MANY = 50  # versions; a response with more is built in a thread
-# Seconds. Windows itself downloads a package of known signature, in many requests until it is installed.
-INSTALLATION_LIFETIME = 25 * 3600
 PAGE_SIZE = 256 << 10  # bytes of results in JSON; a page has at least one result
 
 
@@ -76,10 +74,8 @@ async def package_manifest(request: web.Request) -> web.Response:
     expires = expiry_time(settings.download_lifetime)
 
     def address(version: PackageVersion) -> str:
-        lifetime = settings.download_lifetime
-        if signature_of(version):
-            lifetime = max(lifetime, INSTALLATION_LIFETIME)
-        return installer_url(request, version, expiry_time(lifetime))
+        least = INSTALLATION_LIFETIME if signature_of(version) else 0
+        return client_url(request, version, client_expiry(request, least))
 
     body = b""
     if entry and query.has_supported_channel:

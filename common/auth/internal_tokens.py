@@ -33,7 +33,7 @@ REUSE_PERIOD = 12.0  # seconds, less than half of the lifetime
 MAX_TOKENS = 4096  # that a signer keeps
 # The claims: of the tenant, only its id and limits; of the caller, everything.
 _TENANT_CLAIMS = ("tenant_id", "storage_quota", "max_clients", "version_key", "strict_installers", "source_address")
-_TEXT_CLAIMS = ("ip", "username", "session_id", "client_id", "base_url", "creator", "ring", "token_id")
+_TEXT_CLAIMS = ("ip", "username", "session_id", "client_id", "base_url", "creator", "ring", "token_id", "site_url")
 
 
 def hidden_digest(package_ids: Iterable[str]) -> str:
@@ -79,6 +79,7 @@ class Caller:
     for the tenant's last one; outside the catalog it is the one that was chosen for the client. A user of Entra ID is a
     client without an id.
     `base_url` is the public address of this tenant's operations, such as `https://packages.example.com/acme`.
+    `site_url` is the address at which the caller's site downloads installers; "" without a site.
     """
 
     tenant: Tenant
@@ -94,6 +95,7 @@ class Caller:
     creator: str = ""
     ring: str = ""
     token_id: str = ""
+    site_url: str = ""
 
     @property
     def audience(self) -> str:
@@ -151,12 +153,13 @@ class Caller:
         """This caller as a user or an API token, with its roles."""
         # `dataclasses.replace` takes twice as long.
         session, where = (username, session_id), (self.base_url, self.deployment)
-        token = creator, "", token_id
+        token = creator, "", token_id, self.site_url
         return type(self)(self.tenant, Kind.ADMINISTRATOR, self.ip, *session, "", *where, roles, packages, *token)
 
     def as_client(self, client_id: str, ring: str = "") -> Self:
         where = self.base_url, self.deployment
-        return type(self)(self.tenant, Kind.CLIENT, self.ip, "", "", client_id, *where, ring=ring)
+        site = self.site_url
+        return type(self)(self.tenant, Kind.CLIENT, self.ip, "", "", client_id, *where, ring=ring, site_url=site)
 
 
 def sign(key: str, caller: Caller, *, service: str, operation: str) -> str:
@@ -213,7 +216,7 @@ class Callers:
 
 def _parse_claims(claims: Mapping[str, Any]) -> tuple[str, Caller]:
     tenant = Tenant.from_document({"client_authentication": False, "allowed_networks": (), **claims["tenant"]})
-    claims = {"token_id": "", **claims}  # A gateway of an earlier release does not send it.
+    claims = {"token_id": "", "site_url": "", **claims}  # A gateway of an earlier release does not send them.
     texts = {name: claims[name] for name in _TEXT_CLAIMS}
     kind, deployment = Kind(claims["kind"]), Deployment(claims["deployment"])
     roles = roles_of(claims) if kind is Kind.ADMINISTRATOR else ()

@@ -12,7 +12,7 @@ from deploy.cli.publish import with_client
 from deploy.publish.client import RetryingClient
 from deploy.terminal import json_text
 
-COLUMNS = ("client_name", "client_id", "auth_token")
+COLUMNS = ("client_name", "client_id", "auth_token", "source_url")
 
 clients = typer.Typer(no_args_is_help=True)
 

@@ -223,7 +223,6 @@ Reason = Annotated[str, Option(help="Reason, for the history.")]
 Yes = Annotated[bool, Option("--yes", help="Do not show the effect and ask first, as on a terminal.")]
 # Commands without options of their own: operation, form and help.
 ACTIONS: Mapping[str, tuple[str, Mapping[str, str], str]] = {
-    "approve": ("approve_version", {}, "Approve the file of a version. The publisher's approval does not count."),
     "pause": ("pause_version", {}, "Stop a version where it is."),
     "resume": ("resume_version", {}, "End the stop of a version."),
     "pin": ("pin_version", {"pinned": "1"}, "Protect a version from retention."),
@@ -263,11 +262,32 @@ async def show_release(client: RetryingClient, uid: Uid, as_json: AsJson = False
         typer.echo(json_text(release))
         return
     print_line(console, _state(release))
+    if release.get("edited_at"):
+        print_line(console, f"edited at {release['edited_at']}; approvals before that do not count")
     for ring in release["rings"]:
         state = f"offered since {ring['entered_at']}" if ring["offered"] and ring["entered_at"] else "offered"
         print_line(console, f"{ring['ring']}: {state if ring['offered'] else 'not offered'}")
         for gate in ring["gates"]:
             print_line(console, f"  {gate['gate']} {gate['state']}: {gate['reason']}".removesuffix(": "))
+
+
+@releases.command("approve")
+@with_client
+async def approve(
+    client: RetryingClient,
+    uid: Uid,
+    edited_at: Annotated[
+        str | None,
+        Option(metavar="TIME", help="`edited_at` of the version that you have seen. Default: the present one."),
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Approve a version. The approval of its publisher, or of somebody who edited it, does not count."""
+    if edited_at is None:
+        edited_at = (await client.request("GET", "get_release", uid)).get("edited_at")
+    # A catalog service of the release before has no such field.
+    form = {} if edited_at is None else {"edited_at": edited_at}
+    await _change(client, uid, "approve_version", form, as_json=as_json)
 
 
 @releases.command("promote")

@@ -43,6 +43,8 @@ def _state(release: Release) -> tuple[int, str]:
     if status not in {"active", "paused"}:
         return WAITS, f"Offered to no ring: the version is {status.replace('_', ' ')}. {reason}".strip()
     text = f"Offered to the ring {stage}." if stage else "Not offered to a ring yet."
+    if status == "paused":
+        return 0 if stage else WAITS, f"{text} The version is paused; resume it before it goes on."
     if release["next_ring"]:
         waits = " ".join(gate["reason"] for gate in _open_gates(release)) or "nothing; promote it."
         text += f" The ring {release['next_ring']} waits for: {waits}"

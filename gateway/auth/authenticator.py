@@ -100,7 +100,8 @@ class Authenticator:
         if key and (visitor := self._visitors.get(key)) and visitor.tenant is tenant:
             return visitor
         url = base_url(request, settings, tenant.tenant_id)
-        visitor = Caller(tenant, ip=str(address), base_url=url, deployment=settings.deployment)
+        site_url = tenant.site_url(address)
+        visitor = Caller(tenant, ip=str(address), base_url=url, deployment=settings.deployment, site_url=site_url)
         if key:
             self._visitors.put(key, visitor)
         return visitor

@@ -326,7 +326,8 @@ class ClientDirectory:
         client = await self._client_registry.json(visitor, "identify_client", form)
         if not client["client_id"]:
             raise UnknownClient
-        return KnownClient(client["client_id"], client["ring"], client["source_address"])
+        # A client_registry of the release before does not know source addresses.
+        return KnownClient(client["client_id"], client["ring"], client.get("source_address", True))
 
     async def _fetch_hidden(self, client: Caller) -> str:
         return hidden_digest((await self._client_registry.json(client, "hidden_packages"))["package_ids"])

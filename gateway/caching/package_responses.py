@@ -30,7 +30,7 @@ PATH_LIMIT, TOKEN_LIMIT = 1024, 256  # characters of a key
 class _Key(NamedTuple):
     """Everything that a response depends on. `hidden` is the digest of the caller's hidden package ids.
 
-    `audience` is the ring whose versions the caller sees.
+    `audience` is the ring whose versions the caller sees. `site_url` is the host of installers; searches name none.
     """
 
     tenant_id: str
@@ -42,6 +42,7 @@ class _Key(NamedTuple):
     contract: str
     hidden: str
     audience: str
+    site_url: str
 
 
 @dataclass(frozen=True)
@@ -94,7 +95,8 @@ class PackageResponseCache:
             return None
         body = await read_body(request, operation.body_limit) if is_search else b""
         path = caller.tenant_id, target.segments, caller.base_url
-        key = _Key(*path, query, body, token, contract, hidden, caller.audience)
+        site_url = "" if is_search else caller.site_url
+        key = _Key(*path, query, body, token, contract, hidden, caller.audience, site_url)
         cache = self._searches if is_search else self._responses
         response = cache.get(key, version)
         if response is None or response.is_private:

@@ -5,6 +5,7 @@ The gateway calls each service of an operation that concerns several, so service
 
 import asyncio
 from collections.abc import Sequence
+from dataclasses import asdict
 from typing import Any
 from urllib.parse import urlencode
 
@@ -123,6 +124,7 @@ async def server_information(app: web.Application, caller: Caller, version: str 
             "strict_installers": tenant.strict_installers,
             "source_address": tenant.source_address,
             "source_agreements": orjson.loads(tenant.source_agreements or b"[]"),
+            "sites": list(map(asdict, tenant.sites)),
             **policy.settings,
         },
     }

@@ -73,11 +73,37 @@ async def test_each_form_of_the_settings_changes_only_its_own_fields(visitor: Vi
     await page.get_by_label("Title").fill("Terms")
     await page.get_by_label("Web address").fill("https://example.com/terms")
     async with page.expect_response("**/edit_settings") as answer:
-        await page.get_by_role("button", name="Save").nth(2).click()
+        await page.get_by_role("button", name="Save").nth(3).click()
     assert (await answer.value).status == 200
     agreements = [{"label": "Terms", "url": "https://example.com/terms"}]
     settings = {**before, "strict_installers": True, "source_agreements": agreements}
     assert (await visitor.api.call("GET", "server_information")).body["settings"] == settings
+
+
+async def test_a_site_is_added_and_removed_as_a_row(visitor: Visitor) -> None:
+    page = visitor.page
+    graz = {"name": "Graz", "networks": ["10.20.0.0/16", "10.21.0.7"], "downloads": "https://graz.example.com"}
+
+    async def stored() -> object:
+        return (await visitor.api.call("GET", "server_information")).body["settings"]["sites"]
+
+    async def save() -> None:
+        async with page.expect_response("**/edit_settings") as answer:
+            await page.locator("form", has_text="Sites").get_by_role("button", name="Save").click()
+        assert (await answer.value).status == 200
+
+    await visitor.go("/settings")
+    await page.get_by_role("button", name="Add site").click()
+    await page.get_by_label("Site", exact=True).fill("Graz")
+    await page.get_by_label("Networks", exact=True).fill("10.20.3.4/16, 10.21.0.7")
+    await page.get_by_label("Address of its cache").fill("https://graz.example.com")
+    await save()
+    assert await stored() == [graz]
+    await visitor.go("/settings")
+    await expect(page.get_by_label("Networks", exact=True)).to_have_value("10.20.0.0/16, 10.21.0.7")
+    await page.get_by_role("button", name="Remove site").click()
+    await save()
+    assert await stored() == []
 
 
 async def test_the_session_survives_a_change_of_the_own_password(visitor: Visitor) -> None:

@@ -59,6 +59,7 @@ async def status_of_token(visitor: Visitor, token: str) -> int:
 async def test_the_token_of_a_new_client_is_shown_once(enforced: Visitor) -> None:
     token, page = await add_client(enforced), enforced.page
     await expect(page.get_by_text(f"--header \"{{'Token': '{token}'}}\"", exact=True)).to_be_visible()
+    await expect(page.get_by_text(f"-a {enforced.api.base_url}/source/{token}/winget")).to_be_visible()
     assert await status_for(enforced, token) == 200
     await page.reload()
     await expect(page.get_by_role("row", name=CLIENT)).to_be_visible()
@@ -72,6 +73,16 @@ async def test_a_replaced_token_of_a_client_ends_and_the_new_one_is_shown(enforc
     await expect(issued(enforced, CLIENT)).not_to_have_text(before)
     after = await issued_token(enforced, CLIENT)
     assert [await status_for(enforced, token) for token in (before, after)] == [401, 200]
+
+
+async def test_a_client_without_a_source_address_gets_none_to_paste(enforced: Visitor) -> None:
+    page = enforced.page
+    await add_client(enforced)
+    await enforced.choose(CLIENT, "Forbid source address")
+    await enforced.choose(CLIENT, f"New token for {CLIENT}")
+    await enforced.confirm(CLIENT, "Replace")
+    await expect(page.get_by_text("Command to add the source with a header")).to_be_visible()
+    await expect(page.get_by_text("Command to add the personal source address")).to_be_hidden()
 
 
 async def test_a_client_is_disabled_and_enabled_again(enforced: Visitor) -> None:
@@ -156,9 +167,9 @@ async def test_an_administrator_imports_three_clients_and_gets_their_tokens(visi
     async with page.expect_download() as download:
         await page.get_by_role("button", name="Download tokens (CSV)").click()
     rows = (await (await download.value).path()).read_text().splitlines()
-    assert rows[0] == "client_name,client_id,auth_token"
+    assert rows[0] == "client_name,client_id,auth_token,source_url"
     assert [row.partition(",")[0] for row in rows[1:]] == ["pc-1", "pc-2", "pc-3"]
-    assert [await status_for(visitor, row.rpartition(",")[2]) for row in rows[1:]] == [200] * 3
+    assert [await status_for(visitor, row.split(",")[2]) for row in rows[1:]] == [200] * 3
     rings = [client["ring"] for client in (await visitor.api.call("GET", "get_clients")).body]
     assert rings == ["pilot", "everyone", ""]
     await expect(page.get_by_role("row", name="pc-3")).to_be_visible()

@@ -5,9 +5,11 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import aclosing
 from dataclasses import dataclass
 from functools import partial
+from uuid import uuid4
 
 from aiohttp import ETag, web
 
+from common.auth.downloads import is_for_site
 from common.errors import Problem
 from common.http.middleware import CALLER
 from common.http.zero_copy.responses import send_blocks, send_file, splice
@@ -22,6 +24,9 @@ DOWNLOADS = web.AppKey("downloads", Downloads)
 DOWNLOAD_COUNTER: web.AppKey[DownloadCounter | None] = web.AppKey("download_counter")
 DOWNLOAD_STORE = web.AppKey("download_store", MongoDownloadStore)
 
+PRIVATE = "private"
+SHARED = "public, max-age=3600, must-revalidate"  # Caches ask again in an hour, so a hold reaches them.
+
 _RANGE = re.compile(r"bytes=(?:([0-9]{1,18})-([0-9]{0,18})|-([0-9]{1,18}))")
 
 routes = web.RouteTableDef()
@@ -34,25 +39,34 @@ async def download(request: web.Request) -> web.StreamResponse:
     )
     downloads = request.app[DOWNLOADS]
     upload = await downloads.find(address)
-    if location := await downloads.redirect_address(upload, request.method):
-        if redirects_to_end(request, upload):
-            _count_download(request, upload)
+    is_for_caches = is_for_site(address.expires)
+    # A cache keeps the bytes, which a redirect does not have.
+    if not is_for_caches and (location := await downloads.redirect_address(upload, request.method)):
+        if part := redirected_range(request, upload):
+            _count_download(request, upload, part)
         return web.Response(status=307, headers={"Location": location, "Cache-Control": "no-store"})
-    if unchanged := not_modified(request, upload.sha256):
+    cache_control = SHARED if is_for_caches else PRIVATE
+    if unchanged := not_modified(request, upload.sha256, cache_control):
         return unchanged
     byte_range = requested_range(request, upload.sha256, upload.size)
     length = 0 if request.method == "HEAD" else byte_range.length
     async with downloads.open(upload, byte_range.start, length) as file:
         with count_bytes(request.app[TRANSFER_METRICS].sent, lambda: request.writer.output_size):
-            count = partial(_count_download, request, upload) if byte_range.reaches(upload.size) else None
-            return await send_installer(request, file, byte_range, address.file_name, count)
+            count = partial(_count_download, request, upload, byte_range)
+            return await send_installer(request, file, byte_range, address.file_name, count, cache_control)
 
 
-def _count_download(request: web.Request, upload: Upload) -> None:
-    """Count a download by the address of the client, which without a gateway is that of the connection."""
-    if counter := request.app[DOWNLOAD_COUNTER]:
+def _count_download(request: web.Request, upload: Upload, part: "ByteRange") -> None:
+    """Count a part with the last byte: the whole file each time, because many machines may have one address.
+
+    A range counts by the address of the client, which without a gateway is that of the connection: programs that load
+    a file in pieces may load the last one twice.
+    """
+    counter = request.app[DOWNLOAD_COUNTER]
+    if counter and part.reaches(upload.size):
         caller = request.get(CALLER)
-        counter.count(upload, caller.ip if caller else request.remote or "")
+        address = caller.ip if caller else request.remote or ""
+        counter.count(upload, address if part.start else str(uuid4()))
 
 
 @dataclass(frozen=True)
@@ -68,7 +82,12 @@ class ByteRange:
 
 
 async def send_installer(
-    request: web.Request, file: OpenFile, part: ByteRange, file_name: str, on_sent: Callable[[], None] | None = None
+    request: web.Request,
+    file: OpenFile,
+    part: ByteRange,
+    file_name: str,
+    on_sent: Callable[[], None] | None = None,
+    cache_control: str = PRIVATE,
 ) -> web.StreamResponse:
     """Send a part of an installer, with its SHA-256 as ETag. For HEAD `file` has no bytes.
 
@@ -79,7 +98,7 @@ async def send_installer(
         status=200 if part.whole else 206,
         headers={
             "Accept-Ranges": "bytes",
-            "Cache-Control": "private",
+            "Cache-Control": cache_control,
             "Content-Disposition": f'attachment; filename="{file_name}"',
             "Content-Length": str(part.length),
             "Content-Type": "application/octet-stream",
@@ -135,12 +154,12 @@ async def _splice_object(
                 await response.write(block)
 
 
-def not_modified(request: web.Request, sha256: str) -> web.Response | None:
+def not_modified(request: web.Request, sha256: str, cache_control: str = PRIVATE) -> web.Response | None:
     """The 304 for a caller that has the file; None for others. Raises PreconditionFailed."""
     if (required := request.if_match) is not None and not _match(required, sha256, weak=False):
         raise PreconditionFailed
     if (known := request.if_none_match) is not None and _match(known, sha256, weak=True):
-        return web.Response(status=304, headers={"ETag": f'"{sha256}"', "Cache-Control": "private"})
+        return web.Response(status=304, headers={"ETag": f'"{sha256}"', "Cache-Control": cache_control})
     return None
 
 
@@ -162,14 +181,14 @@ def requested_range(request: web.Request, sha256: str, size: int) -> ByteRange:
     return ByteRange(start, end - start + 1)
 
 
-def redirects_to_end(request: web.Request, upload: Upload) -> bool:
-    """Whether the object storage will send the last byte of the file for this request, as far as it shows that."""
+def redirected_range(request: web.Request, upload: Upload) -> ByteRange | None:
+    """What the object storage will send for this request, as far as the request shows that; None for no bytes."""
     try:
         if request.method != "GET" or not_modified(request, upload.sha256):
-            return False
-        return requested_range(request, upload.sha256, upload.size).reaches(upload.size)
+            return None
+        return requested_range(request, upload.sha256, upload.size)
     except (PreconditionFailed, RangeNotSatisfiable):
-        return False
+        return None
 
 
 def _match(etags: tuple[ETag, ...], sha256: str, *, weak: bool) -> bool:

@@ -1,7 +1,8 @@
 """Download counts in MongoDB: one number for each version and day, and marks that prevent a second count.
 
-A mark says that a client downloaded a version in an hour. Marks live a few hours, counts as long as they can be asked
-for, both by the clock of the database. `download_counting` has the time since which every download is counted.
+A mark says that a client downloaded a version in an hour, or is the only one of a whole download. Marks live a few
+hours, counts as long as they can be asked for, both by the clock of the database. `download_counting` has the time
+since which every download is counted.
 """
 
 from collections import Counter
@@ -20,7 +21,10 @@ _COUNTING: Document = {"_id": "counting"}  # the only document
 
 @dataclass(frozen=True)
 class Download:
-    """A complete download by a client, which is an address; `hour` is the begin of the hour, in UTC."""
+    """A complete download; `hour` is the begin of the hour, in UTC.
+
+    `client` is the address of the client, or a unique text for a download that counts in any case.
+    """
 
     tenant_id: str
     version_uid: str

@@ -7,10 +7,11 @@ import { reloadList } from "./clients.js";
 import { callOperation } from "./operations.js";
 import { showToast } from "./page.js";
 
-// No cell begins with a character that a spreadsheet would take for a formula: all are host names and UUIDs.
+// No cell begins with a character that a spreadsheet would take for a formula: all are host names, UUIDs and web addresses.
 const tokensFile = (clients) => {
-  const lines = clients.map(({ client_name, client_id, auth_token }) => [client_name, client_id, auth_token].join(","));
-  return new Blob([["client_name,client_id,auth_token", ...lines, ""].join("\r\n")], { type: "text/csv" });
+  const columns = ["client_name", "client_id", "auth_token", "source_url"];
+  const lines = clients.map((client) => columns.map((column) => client[column]));
+  return new Blob([[columns, ...lines, ""].join("\r\n")], { type: "text/csv" });
 };
 
 export const offerTokens = ({ clients, skipped }) => {
@@ -58,7 +59,7 @@ const runForAll = async (action, clients) => {
     showToast(`${clients.length - left.size + 1} / ${clients.length}`);
     try {
       const answer = await action(client_id);
-      if (action === rotate) issued.push({ client_id, client_name, auth_token: answer.auth_token });
+      if (action === rotate) issued.push({ ...answer, client_name });
       left.delete(client_id);
     } catch (problem) {
       reason = problem.message;

@@ -1,6 +1,7 @@
 // The pages of the clients, the API tokens and the users. A new token or password is shown once:
 //   data-issues="name"          an operation that returns the token of this name; without a name, of the name in the form
-//   data-issued="text"          inside #issued: a text with the placeholder `{token}`
+//   data-issued="text"          inside #issued: a text with the placeholder `{token}` or `{source_url}`; without that address,
+//                               the element around it with data-issued-part is hidden
 //   data-deletes="address"      deletes a client. This needs its token, which is not stored: the client gets a new one first
 //   data-undeleted="text"       the message after a failed deletion, with `{name}`; data-again is the label of the retry button
 //   data-imports                a form that adds the clients of a file; their tokens are downloaded as a file from #imported
@@ -8,11 +9,14 @@
 import { callOperation } from "./operations.js";
 import { navigate, showToast } from "./page.js";
 
-const showToken = (name, token) => {
+const showToken = (name, { auth_token, token, password, source_url = "" }) => {
   const place = document.getElementById("issued");
   place.querySelector("[data-issued-name]").textContent = name;
   for (const code of place.querySelectorAll("[data-issued]")) {
-    code.textContent = code.dataset.issued.replace("{token}", token);
+    const { issued } = code.dataset;
+    code.textContent = issued.replace("{token}", auth_token ?? token ?? password).replace("{source_url}", source_url);
+    const part = code.closest("[data-issued-part]");
+    if (part) part.hidden = issued.includes("{source_url}") && !source_url;
     code.closest(".copyable").querySelector("[data-copy]").dataset.copy = code.textContent;
   }
   place.hidden = false;
@@ -56,7 +60,7 @@ document.addEventListener("operation", (event) => {
   } else if (issues !== undefined) {
     event.preventDefault();
     const form = target.elements;
-    showToken(issues || (form.client_name ?? form.name).value, detail.auth_token ?? detail.token ?? detail.password);
+    showToken(issues || (form.client_name ?? form.name).value, detail);
     if (target.matches("form")) target.reset();
     reloadList();
   }

@@ -3,14 +3,14 @@
 //   data-settings               a form whose changed lists are sent as JSON; without data-then its page stays as it is
 //   data-rows="field"           a list: its [data-row] are in its [data-list], a new one is in its template;
 //                               [data-add-row], [data-remove-row] and [data-move] change the list.
-//                               A row has fields with data-member, and may have lists of its own
+//                               A row has fields with data-member, and may have lists of its own;
+//                               a field with data-networks is sent as a list
 
-const networks = (text) =>
-  text.split(/[\n,]/).map((network) => network.trim()).filter(Boolean).join(",");
+const networks = (text) => text.split(/[\n,]/).map((network) => network.trim()).filter(Boolean);
 
 const own = (parent, selector, ancestor) => [...parent.querySelectorAll(selector)].filter((element) => element.parentElement.closest(ancestor) === parent);
 
-const valueOf = (field) => (field.type === "checkbox" ? field.checked : field.type === "number" ? Number(field.value) : field.value.trim());
+const valueOf = (field) => ("networks" in field.dataset ? networks(field.value) : field.type === "checkbox" ? field.checked : field.type === "number" ? Number(field.value) : field.value.trim());
 
 // A row without what is empty, off or zero.
 const rowOf = (row) =>
@@ -54,7 +54,7 @@ export const settingsOf = (form) => {
   const lists = listsOf(form);
   const isChanged = (name) => lists[name] !== stored.get(form)?.[name];
   const changed = Object.entries(lists).filter(([name]) => isChanged(name) || (name === "ring_rules" && isChanged("rings")));
-  return { ...(field && { allowed_networks: networks(field.value) }), ...Object.fromEntries(changed) };
+  return { ...(field && { allowed_networks: networks(field.value).join(",") }), ...Object.fromEntries(changed) };
 };
 
 document.addEventListener("htmx:configRequest", ({ detail }) => Object.assign(detail.parameters, detail.elt.closest("form") ? settingsOf(detail.elt.closest("form")) : {}));

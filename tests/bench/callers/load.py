@@ -125,15 +125,20 @@ class Connection(asyncio.BufferedProtocol):
 
 
 @asynccontextmanager
-async def open_connections(url: str, connections: int) -> AsyncIterator[Sequence[Connection]]:
-    """Open connections to a server."""
+async def open_connections(
+    url: str, connections: int, hosts: Sequence[str] = ("127.0.0.1",)
+) -> AsyncIterator[Sequence[Connection]]:
+    """Open connections to a server, from these addresses in turn."""
     address, loop = URL(url, encoded=True), asyncio.get_running_loop()
     assert address.host is not None
     assert address.port is not None
     async with AsyncExitStack() as stack:
         opened = []
-        for _ in range(connections):
-            transport, connection = await loop.create_connection(Connection, address.host, address.port)
+        for number in range(connections):
+            local = hosts[number % len(hosts)], 0
+            transport, connection = await loop.create_connection(
+                Connection, address.host, address.port, local_addr=local
+            )
             stack.callback(transport.close)
             opened.append(connection)
         yield opened
@@ -145,8 +150,15 @@ async def send_once(call: Call) -> Answer:
         return await connection.send(call.encoded())
 
 
-async def send(calls: Sequence[Call], times: int, *, connections: int = 32, status: int = 200) -> Timings:
-    """Send `times` requests to one server over several connections, repeating the calls in order.
+async def send(
+    calls: Sequence[Call],
+    times: int,
+    *,
+    connections: int = 32,
+    status: int = 200,
+    hosts: Sequence[str] = ("127.0.0.1",),
+) -> Timings:
+    """Send `times` requests to one server over several connections from `hosts`, repeating the calls in order.
 
     Each connection sends its next request when it has its answer.
 
@@ -167,7 +179,7 @@ async def send(calls: Sequence[Call], times: int, *, connections: int = 32, stat
             sizes.add(answer.size)
             seconds.append(time.perf_counter() - began)
 
-    async with asyncio.timeout(LIMIT), open_connections(calls[0].url, min(connections, times)) as opened:
+    async with asyncio.timeout(LIMIT), open_connections(calls[0].url, min(connections, times), hosts) as opened:
         await asyncio.gather(*map(caller, opened))
     return Timings(seconds, max(sizes))
 

@@ -1,8 +1,9 @@
 """The costs of catalogs of 100 to 100,000 packages: unchanged, known, compressed, after a write."""
 
 import asyncio
+import json
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from tests.bench.callers.load import Call, open_connections, send, send_once
@@ -26,6 +27,8 @@ AMOUNT = 2 << 30  # bytes per measurement
 MOST = 1000  # answers
 WRITES = 10
 SLOW = 20  # readers
+SITES = 20
+SITES_MEMORY = 1.1  # of the largest process without sites
 SMALL, LARGE = 1000, 10_000  # packages from which budgets apply
 MEMORY = 400  # MiB of a process
 STALLED = 10  # MiB of all stalled readers
@@ -37,6 +40,7 @@ class Row:
 
     packages: int
     logos: bool
+    sites: int
     size: int
     cold: float
     costs: Mapping[str, Mapping[str, float]]
@@ -46,7 +50,9 @@ class Row:
 
     @property
     def title(self) -> str:
-        return f"{self.packages:,}{'' if self.logos else ' without logos'}"
+        return (
+            f"{self.packages:,}{'' if self.logos else ' without logos'}{f', {self.sites} sites' if self.sites else ''}"
+        )
 
     def whole(self, name: str) -> float:
         return sum(self.costs[name].values()) if name in self.costs else 0.0
@@ -54,16 +60,18 @@ class Row:
 
 async def measure(run: Run) -> PartResult:
     """Measure each catalog with newly started services."""
-    sizes = [(packages, True) for packages in run.scale.catalogs] + [(run.scale.catalogs[-1], False)]
+    largest = run.scale.catalogs[-1]
+    sizes = [*((packages, True, 0) for packages in run.scale.catalogs), (largest, True, SITES), (largest, False, 0)]
     result, rows = PartResult(), []
-    for packages, logos in sizes:
+    for packages, logos, sites in sizes:
         try:
             async with run_services(run.stores) as bench, asyncio.timeout(900):
-                rows.append(await _measure_row(run, bench, packages, logos=logos))
+                rows.append(await _measure_row(run, bench, packages, logos=logos, sites=sites))
         except Exception as error:  # noqa: BLE001  the other sizes are still measured
             result.failures.append(failure_text(f"catalogs, {packages:,} packages", error))
     for row in rows:
-        _add_lines(result, row)
+        same = (each for each in rows if (each.packages, each.logos) == (row.packages, row.logos))
+        _add_lines(result, row, next(same) if row.sites else None)
     names = ("unchanged", "gzip", "304", "first after a write", "nginx", "nginx, sendfile")
     columns = (
         "packages",
@@ -92,23 +100,26 @@ async def measure(run: Run) -> PartResult:
 the interface, without the change. The gateway forwards catalogs above 8 MiB then, and keeps them at the
 second request. `… wall` is how long its caller waited at best. Memory is the most that a
 process ever held; `stalled` what all grew by while {SLOW} callers asked and read nothing. Catalogs are
-written to the database as the stores do."""
+written to the database as the stores do. With sites, the callers of `unchanged`, `304` and `gzip` are at all sites in
+turn, which share one catalog."""
     result.sections.append(Section("Catalogs", text, columns, cells))
     return result
 
 
-async def _measure_row(run: Run, bench: Bench, packages: int, *, logos: bool) -> Row:
+async def _measure_row(run: Run, bench: Bench, packages: int, *, logos: bool, sites: int) -> Row:
     account = await catalog(run, bench, packages, logos=logos)
-    form = await client_form(bench, account, f"catalogs-{packages}")
+    hosts = [f"127.0.{site}.1" for site in range(max(1, sites))]
+    await _set_sites(bench, account, hosts if sites else ())
+    form = await client_form(bench, account, f"catalogs-{packages}-{sites}")
     call = Call("POST", f"{account.base_url}/get_packages", (FORM,), form)
     began = time.perf_counter()
     first = await send_once(call)
     cold = time.perf_counter() - began
     stalled = await _stalled_memory(bench, call)  # first, before the processes have free memory to reuse
-    result: dict[str, Mapping[str, float]] = {"unchanged": await _cost(bench, call, first.size)}
+    result: dict[str, Mapping[str, float]] = {"unchanged": await _cost(bench, call, first.size, hosts=hosts)}
     if tag := first.headers.get("etag"):
         known = Call("POST", call.url, (FORM, ("If-None-Match", tag)), form)
-        result["304"] = await _cost(bench, known, 0, status=304)
+        result["304"] = await _cost(bench, known, 0, status=304, hosts=hosts)
     if nginx := run.reference.nginx:
         nginx.serve(first.size)
         for name, kind in (("nginx", "plain"), ("nginx, sendfile", "sendfile")):
@@ -119,16 +130,33 @@ async def _measure_row(run: Run, bench: Bench, packages: int, *, logos: bool) ->
     )
     memory = {name: process.largest_memory / MIB for name, process in bench.processes.items()}
     packed = Call("POST", call.url, (FORM, ("Accept-Encoding", "gzip")), form)
-    result["gzip"] = await _cost(bench, packed, first.size)
-    return Row(packages, logos, first.size, cold, result, wall, memory, stalled)
+    result["gzip"] = await _cost(bench, packed, first.size, hosts=hosts)
+    return Row(packages, logos, sites, first.size, cold, result, wall, memory, stalled)
 
 
-async def _cost(on: Bench | Mapping[str, Process], call: Call, size: int, *, status: int = 200) -> Mapping[str, float]:
-    """The CPU milliseconds of one answer, by process."""
+async def _set_sites(bench: Bench, account: Account, hosts: Sequence[str]) -> None:
+    """Set a site for each of the callers' addresses."""
+    sites = [{"name": host, "networks": [host], "downloads": f"https://{host}.example.com"} for host in hosts]
+    form, headers = {"sites": json.dumps(sites)}, dict([account.bearer])
+    async with bench.session.patch(f"{account.base_url}/edit_settings", data=form, headers=headers) as answer:
+        answer.raise_for_status()
+
+
+async def _cost(
+    on: Bench | Mapping[str, Process],
+    call: Call,
+    size: int,
+    *,
+    status: int = 200,
+    hosts: Sequence[str] = ("127.0.0.1",),
+) -> Mapping[str, float]:
+    """The CPU milliseconds of one answer to callers at these addresses, by process."""
     processes = on.processes if isinstance(on, Bench) else on
-    times = max(4, min(MOST, AMOUNT // max(size, 1)))
-    await send([call], max(1, times // 20), connections=CONNECTIONS, status=status)
-    spent, _ = await measure_costs(processes, send([call], times, connections=CONNECTIONS, status=status))
+    times = max(4, len(hosts), min(MOST, AMOUNT // max(size, 1)))
+    connections = max(CONNECTIONS, len(hosts))
+    await send([call], max(1, times // 20), connections=connections, status=status, hosts=hosts)
+    sending = send([call], times, connections=connections, status=status, hosts=hosts)
+    spent, _ = await measure_costs(processes, sending)
     return {name: cost / times * 1000 for name, cost in spent.items()}
 
 
@@ -164,8 +192,8 @@ async def _stalled_memory(bench: Bench, call: Call) -> float:
     return largest / MIB
 
 
-def _add_lines(result: PartResult, row: Row) -> None:
-    """Add the lines of a catalog to the table."""
+def _add_lines(result: PartResult, row: Row, without_sites: Row | None) -> None:
+    """Add the lines of a catalog to the table; for one with sites, beside the same without."""
     unchanged, small = row.costs["unchanged"], row.packages < LARGE
     for name in ("nginx", "nginx, sendfile"):
         limit = Limit(f"{name}, the same bytes", row.whole(name)) if name in row.costs else None
@@ -178,7 +206,8 @@ def _add_lines(result: PartResult, row: Row) -> None:
     title = f"… first answer after a write, {row.title}, beyond an unchanged one"
     result.lines.append(absolute_line(title, sum(more.values()), "ms", 30, cost=cost_by_process(more, "ms")))
     if not small:
-        result.lines.append(absolute_line("… largest process", max(row.memory.values()), "MiB", MEMORY))
+        most = round(max(without_sites.memory.values()) * SITES_MEMORY) if without_sites else MEMORY
+        result.lines.append(absolute_line("… largest process", max(row.memory.values()), "MiB", most))
         result.lines.append(
             absolute_line(f"… all processes grow by, {SLOW} readers stalled", row.stalled, "MiB", STALLED)
         )

@@ -3,6 +3,7 @@
 import asyncio
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 from urllib.parse import parse_qs
 
 import orjson
@@ -39,6 +40,7 @@ async def measure(run: Run) -> PartResult:
             table = _rows(account, packages)
             if packages == run.scale.packages:
                 table += await _upgrades(bench, account)
+                await _personal_address(run, bench, account, result)
             rows += [add_result(result, row, await measure_row(run, bench, row)) for row in table]
             if packages == max(size for size in run.scale.catalogs if size <= LARGEST):
                 await _most_expensive(run, bench, account, packages, result)
@@ -117,6 +119,22 @@ async def _upgrades(bench: Bench, account: Account) -> list[Row]:
         Row(title, first, 0.2, status=204, anew=True),
         Row("… of machines with the same programs", repeated, 0.2, status=204, anew=True),
     ]
+
+
+async def _personal_address(run: Run, bench: Bench, account: Account, result: PartResult) -> None:
+    """Compare a search at a personal source address with the same search with a header, in the same run."""
+    header = await token_header(bench, account, "personal")
+    address = f"{account.base_url}/source/{header[1].split(chr(39))[3]}"
+    calls = {
+        "with a header": search(account, header, Inclusions=program(0)),
+        "at a personal address": search(replace(account, base_url=address), Inclusions=program(0)),
+    }
+    of_header, of_address = [
+        await measure_row(run, bench, Row(f"winget: search {how}", [call], 1.0, status=204))
+        for how, call in calls.items()
+    ]
+    limit = Limit("with a header", sum(of_header.costs.values()))
+    result.lines.append(ratio_line("winget: search at a personal address", of_address.costs, "µs", limit, 1.05))
 
 
 async def token_header(bench: Bench, account: Account, name: str) -> tuple[str, str]:

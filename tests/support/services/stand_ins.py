@@ -204,7 +204,8 @@ class UploadStandIn(StandIn):
         self.days = body["days"]
         return {"versions": self.downloads, "since": self.counting_since}
 
-    def download_totals(self, _: Caller, __: Any) -> object:
+    def download_totals(self, _: Caller, body: Any) -> object:
+        self.days = body["days"]
         days: Counter[str] = Counter()
         for numbers in self.downloads.values():
             days.update(numbers)

@@ -144,7 +144,10 @@ async def seed_tenant(api: Api, names: str = "") -> SeedData:
         publisher, package, "1.0", channel=marker, release_notes=marker, platform="Windows.Desktop"
     )
     await publish(api, package, "0.9")  # winget sees only stable versions
-    assert (await api.call("PATCH", "edit_settings", data={"rings": "pilot,everyone"})).status == 200
+    # A network of nobody: the addresses of installers stay here.
+    site = {"name": marker[:64], "networks": ["192.0.2.0/24"], "downloads": "https://graz.example.com"}
+    settings = {"rings": "pilot,everyone", "sites": json.dumps([site])}
+    assert (await api.call("PATCH", "edit_settings", data=settings)).status == 200
     added = await _create(api, "add_client", client_name=f"pc-{marker}")
     client = {"client_id": added["client_id"], "auth_token": added["auth_token"]}
     hidden = {"package_ids": f"Hidden.{marker}", "allow_unknown": "1"}

@@ -41,6 +41,46 @@ async def test_winget_adds_searches_shows_and_installs(either: Api) -> None:
     assert await winget.install(name, "1.9") == older.content
 
 
+async def test_a_personal_source_address_needs_no_header(either: Api) -> None:
+    name = package_id()
+    await add_package(either, name)
+    published = await publish(either, name)
+    added = (await either.call("POST", "add_client", data={"client_name": "localhost"})).body
+    await either.call("PATCH", "edit_settings", data={"client_authentication": "true"})
+    winget = WingetClient(either.session, added["source_url"])
+    with pytest.raises(AnswerRejected):
+        await client_of(either).search(name)
+    assert (await winget.add())["SourceIdentifier"] == f"pkgrepo-{either.tenant_id}"
+    (hit,) = await winget.search(name)
+    manifest = await winget.show(hit.package_id)
+    assert added["auth_token"] not in str(manifest)
+    assert await winget.install(name) == published.content
+    entry = {"client_id": added["client_id"], "package_ids": name}
+    assert (await either.call("POST", "add_blacklist_entry", data=entry)).status == 201
+    assert await winget.search(name) == []
+
+
+async def test_another_token_is_refused_in_a_source_address_even_if_no_token_is_needed(tenant: Api) -> None:
+    added = (await tenant.call("POST", "add_client", data={"client_name": "pc"})).body
+    wrong = added["source_url"].replace(added["auth_token"], str(uuid4()))
+    rotated = (await tenant.call("POST", "rotate_client_token", added["client_id"])).body
+    for address, status in ((wrong, 401), (added["source_url"], 401), (rotated["source_url"], 200)):
+        async with tenant.session.get(f"{address}/information") as response:
+            answer = await read_answer(response)
+        assert answer.status == status
+        assert status == 200 or answer.body["ErrorCode"] == 401
+    for operation, form in (
+        ("edit_client/" + added["client_id"], "source_address"),
+        ("edit_settings", "source_address"),
+    ):
+        await tenant.call("PATCH", *operation.split("/"), data={form: "0"})
+        async with tenant.session.get(f"{rotated['source_url']}/information") as response:
+            assert response.status == 401
+        await tenant.call("PATCH", *operation.split("/"), data={form: "1"})
+    async with tenant.session.get(f"{rotated['source_url']}/information") as response:
+        assert response.status == 200
+
+
 async def test_an_installed_program_is_found_by_product_code_or_name(tenant: Api) -> None:
     winget, name = client_of(tenant), package_id()
     await add_package(tenant, name, package_name="Trap")

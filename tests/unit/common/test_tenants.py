@@ -5,7 +5,7 @@ from ipaddress import ip_address
 import pytest
 
 from common.errors import InvalidField
-from common.tenants import RESERVED, Tenant, contains, is_tenant_id, parse_network
+from common.tenants import RESERVED, Site, Tenant, contains, is_tenant_id, parse_network
 from tests.support.tables import each
 
 
@@ -104,3 +104,28 @@ def test_a_tenant_with_networks_allows_no_other_address(
     networks: tuple[str, ...], address: str, is_allowed: bool
 ) -> None:
     assert Tenant("acme", allowed_networks=networks).allows(ip_address(address)) is is_allowed
+
+
+GRAZ = Site("Graz", ("10.20.0.0/16", "2001:db8:20::/48"), "https://graz.example.com")
+WIEN = Site("Wien", ("10.0.0.0/8",), "https://wien.example.com")
+
+
+@each(
+    ("address", "site_url"),
+    [
+        ("10.20.3.4", GRAZ.downloads),
+        ("::ffff:10.20.3.4", GRAZ.downloads),
+        ("2001:db8:20::1", GRAZ.downloads),
+        ("10.21.0.1", WIEN.downloads),
+        ("192.0.2.1", ""),
+    ],
+)
+def test_the_first_site_with_the_address_of_a_caller_counts(address: str, site_url: str) -> None:
+    assert Tenant("acme", sites=(GRAZ, WIEN)).site_url(ip_address(address)) == site_url
+
+
+def test_a_tenant_with_other_sites_is_another_one() -> None:
+    tenant = Tenant("acme", sites=(GRAZ,))
+
+    assert Tenant.from_document(tenant.to_document()) == tenant
+    assert Tenant("acme", sites=(WIEN,)) != tenant

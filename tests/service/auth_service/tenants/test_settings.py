@@ -17,6 +17,7 @@ from tests.support.services.auth import Auth
 from tests.support.tables import each
 
 HERE = "192.0.2.7"
+GRAZ = {"name": "Graz", "networks": ["10.20.0.0/16"], "downloads": "https://graz.pkg.example.com"}
 NAMES = (
     "client_authentication",
     "allowed_networks",
@@ -24,6 +25,7 @@ NAMES = (
     "strict_installers",
     "source_address",
     "source_agreements",
+    "sites",
 )
 
 
@@ -52,6 +54,7 @@ async def test_settings_are_changed(auth: Auth, caller: Caller) -> None:
         strict_installers="1",
         source_address="0",
         source_agreements='[{"label": "Terms", "url": ""}, {"text": "Be kind.\\nAlways."}]',
+        sites=json.dumps([GRAZ]),
     )
 
     assert (answer.status, answer.body) == (200, {"Message": "Settings were updated successfully!"})
@@ -62,6 +65,7 @@ async def test_settings_are_changed(auth: Auth, caller: Caller) -> None:
         "strict_installers": True,
         "source_address": False,
         "source_agreements": '[{"label":"Terms"},{"text":"Be kind.\\nAlways."}]',
+        "sites": [GRAZ],
     }
 
 
@@ -74,6 +78,7 @@ async def test_settings_are_changed(auth: Auth, caller: Caller) -> None:
         {"strict_installers": "0"},
         {"source_address": "1"},
         {"source_agreements": ""},
+        {"sites": ""},
         {},
         {"storage_quota": "1", "max_clients": "1", "tenant_id": "acme", "user_deletions": "9"},
     ],
@@ -87,6 +92,7 @@ async def test_a_partial_change_keeps_the_rest(auth: Auth, caller: Caller, form:
         "strict_installers": "true",
         "source_address": "false",
         "source_agreements": '[{"label": "Terms"}]',
+        "sites": json.dumps([GRAZ]),
     }
     await edit(auth, caller, **everything)
     before = (await auth.call(caller, "POST", "find_tenant", json={})).body
@@ -120,6 +126,56 @@ async def test_invalid_source_agreements_are_refused(auth: Auth, caller: Caller,
     assert (answer.status, answer.body["code"]) == (400, "invalid_field")
     assert answer.body["detail"].startswith("source_agreements: ")
     assert (await settings(auth, caller))["source_agreements"] == ""
+
+
+@each(
+    ("sites", "reason"),
+    [
+        ("Graz", "not_sites"),
+        ("7", "not_sites"),
+        ([7], "not_sites"),
+        ([{"name": "Graz"}], "not_sites"),
+        ([{**GRAZ, "name": 1}], "not_sites"),
+        ([{**GRAZ, "networks": [1]}], "not_sites"),
+        ([{**GRAZ, "networks": "10.20.0.0/16"}], "not_sites"),
+        ([{**GRAZ, "name": " "}], "site_name"),
+        ([{**GRAZ, "name": "a" * 65}], "too_long"),
+        ([{**GRAZ, "name": "a\u202eb"}], "bad_character"),
+        ([{**GRAZ, "networks": []}], "site_networks"),
+        ([{**GRAZ, "networks": [f"10.0.0.{last}" for last in range(101)]}], "site_networks"),
+        ([{**GRAZ, "networks": ["Graz"]}], "not_a_network"),
+        ([{**GRAZ, "downloads": ""}], "site_downloads"),
+        ([{**GRAZ, "downloads": "graz.example.com"}], "site_downloads"),
+        ([{**GRAZ, "downloads": "https://graz.example.com/"}], "site_downloads"),
+        ([{**GRAZ, "downloads": "https://graz.example.com/cache"}], "site_downloads"),
+        ([{**GRAZ, "downloads": "https://user@graz.example.com"}], "site_downloads"),
+        ([{**GRAZ, "downloads": "https://graz.example.com?a=b"}], "site_downloads"),
+        ([{**GRAZ, "downloads": "ftp://graz.example.com"}], "site_downloads"),
+        ([GRAZ, GRAZ], "too_many_sites"),
+        ([{**GRAZ, "name": f"Graz {number}"} for number in range(101)], "too_many_sites"),
+    ],
+    ids=lambda value: str(value)[:60],
+)
+async def test_invalid_sites_are_refused(auth: Auth, caller: Caller, sites: object, reason: str) -> None:
+    answer = await edit(auth, caller, sites=sites if isinstance(sites, str) else json.dumps(sites))
+
+    assert (answer.status, answer.body["code"], answer.body["params"]["reason"]) == (400, "invalid_field", reason)
+    assert (await settings(auth, caller))["sites"] == []
+
+
+async def test_a_hundred_sites_are_stored_in_one_spelling(auth: Auth, caller: Caller) -> None:
+    sites = [{**GRAZ, "name": f"Graz {n}", "networks": [f"10.{n}.3.4/16", f"10.{n}.0.0/16"]} for n in range(100)]
+
+    assert (await edit(auth, caller, sites=json.dumps(sites))).status == 200
+    stored = (await settings(auth, caller))["sites"]
+    assert stored == [{**site, "networks": [f"10.{n}.0.0/16"]} for n, site in enumerate(sites)]
+
+
+async def test_the_audit_log_has_the_sites(auth: Auth, caller: Caller) -> None:
+    answer = await edit(auth, caller, sites=json.dumps([GRAZ]))
+
+    before, after = json.loads(answer.headers[AUDIT_HEADER])["changes"]["sites"]
+    assert (before, json.loads(after)) == ("", [GRAZ])
 
 
 async def test_an_empty_list_allows_every_address(auth: Auth, caller: Caller) -> None:
@@ -263,6 +319,7 @@ async def test_the_gateway_receives_all_settings(auth: Auth) -> None:
                 "scope": APP.scope,
                 "rings": [["Pilot", "pilot"], ["group-1", "broad"]],
             },
+            "sites": [],
         },
     )
 

@@ -84,6 +84,19 @@ async def test_an_external_installer_stays(catalog: Catalog, caller: Caller) -> 
     assert (details["installer_url"], details["switch_Silent"]) == (EXTERNAL["installer_url"], "/x")
 
 
+@each("name", ["package_version", "installer_url", "installer_sha256"])
+async def test_an_edit_of_what_stays_is_refused(catalog: Catalog, name: str) -> None:
+    caller = make_caller()
+    await catalog.add_package(caller)
+    uid = await catalog.add_version(caller, **EXTERNAL)
+    details, _ = await read(catalog, caller, uid)
+    others = {"package_version": "9", "installer_url": "https://evil.example.com/a.msi", "installer_sha256": "0" * 64}
+    answer = await edit(catalog, caller, uid, **{name: others[name]}, switch_Silent="/x")
+    assert (answer.status, answer.body["params"]["field"]) == (400, name)
+    assert (await read(catalog, caller, uid))[0] == details
+    assert (await edit(catalog, caller, uid, **{name: details[name]}, switch_Silent="/x")).status == 200
+
+
 async def test_a_strict_tenant_checks_an_edit_against_the_file_that_stays(catalog: Catalog) -> None:
     caller = make_caller(make_tenant(strict_installers=True))
     await catalog.add_package(caller)

@@ -85,6 +85,14 @@ async def test_the_summary_counts_packages_versions_and_days(catalog: Catalog) -
     }
 
 
+async def test_the_summary_counts_the_downloads_of_the_asked_days(catalog: Catalog) -> None:
+    asked = []
+    for body in ({}, {"days": 7}, {"days": 365}):
+        assert (await catalog.call(make_caller(), "POST", "catalog_summary", json=body)).status == 200
+        asked.append(catalog.stubs.days)
+    assert asked == [30, 7, 365]
+
+
 async def test_without_upload_service_statistics_are_refused(catalog: Catalog) -> None:
     catalog.stubs.refusal = Unavailable("The upload service does not answer.")
     assert (await catalog.call(make_caller(), "GET", "get_statistics")).status == 500

@@ -1,4 +1,4 @@
-"""Download counts: complete downloads count once for each client, version and hour."""
+"""Download counts: whole files count each time, ranges with the end once for each client, version and hour."""
 
 from collections.abc import Iterator
 from dataclasses import replace
@@ -54,12 +54,13 @@ async def publish(api: UploadApi) -> tuple[Caller, str, str]:
     return caller, uid, api.address(caller, name)
 
 
-async def download(api: UploadApi, caller: Caller, address: str) -> None:
-    """Download as a caller that the gateway has identified."""
+async def download(api: UploadApi, caller: Caller, address: str, start: int = 1) -> None:
+    """Download a file from this byte on as a caller that the gateway has identified."""
     segments = address.partition("?")[0].rsplit("/", 2)[1:]
     query = dict(part.split("=") for part in address.partition("?")[2].split("&"))
-    answer = await api.service.call(caller, "GET", "download", *segments, params=query)
-    assert (answer.status, answer.body) == (200, FILE)
+    part = {"Range": f"bytes={start}-"}
+    answer = await api.service.call(caller, "GET", "download", *segments, params=query, headers=part)
+    assert (answer.status, answer.body) == (206, FILE[start:])
 
 
 async def counts(api: UploadApi, caller: Caller, days: int = 2) -> dict[str, int]:
@@ -92,6 +93,15 @@ async def test_a_response_without_the_last_byte_does_not_count(api: UploadApi, r
     await api.get(address, **request_options)
     await download(api, at_address(caller, "192.0.2.1"), address)
     await until_counted(api, caller, {uid: 1})
+
+
+async def test_machines_behind_one_address_count_each(api: UploadApi) -> None:
+    caller, uid, address = await publish(api)
+    for start in (0, 0, 1, 1):
+        await download(api, at_address(caller, "192.0.2.1"), address, start)
+    assert (await api.get(address)).body == FILE
+    assert (await api.get(address)).body == FILE
+    await until_counted(api, caller, {uid: 5})
 
 
 async def test_a_client_counts_once_within_an_hour(api: UploadApi, monkeypatch: pytest.MonkeyPatch) -> None:

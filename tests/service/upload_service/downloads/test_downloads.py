@@ -5,6 +5,7 @@ from dataclasses import dataclass
 import pytest
 from yarl import URL
 
+from common.auth.downloads import site_expiry
 from common.auth.internal_tokens import Caller
 from common.auth.signing import Keys
 from tests.support.services.upload import UploadApi, make_uploader, sha256
@@ -48,6 +49,13 @@ async def test_a_signed_address_gives_the_file_without_any_token(linked: Linked)
     assert answer.headers["Content-Disposition"] == 'attachment; filename="setup.exe"'
     assert answer.headers["Cache-Control"] == "private"
     assert answer.headers["X-Content-Type-Options"] == "nosniff"
+
+
+async def test_shared_caches_may_store_the_file_of_a_site_for_an_hour(linked: Linked) -> None:
+    address = linked.api.address(linked.caller, linked.server_filename, expires=site_expiry(60))
+    for headers, status in [({}, 200), ({"Range": "bytes=0-9"}, 206), ({"If-None-Match": ETAG}, 304)]:
+        answer = await linked.api.get(address, **headers)
+        assert (answer.status, answer.headers["Cache-Control"]) == (status, "public, max-age=3600, must-revalidate")
 
 
 async def test_head_gives_the_headers_only(linked: Linked) -> None:

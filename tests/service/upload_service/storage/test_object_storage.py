@@ -13,6 +13,7 @@ import pytest
 from aiohttp import ClientPayloadError
 from yarl import URL
 
+from common.auth.downloads import site_expiry
 from common.auth.internal_tokens import Caller
 from common.http.zero_copy.responses import splice
 from common.mongo import MongoDatabase, open_database
@@ -361,6 +362,13 @@ async def test_a_download_can_be_redirected_to_object_storage(redirecting: Setup
     assert (head.status, head.headers["Content-Length"]) == (200, str(len(FILE)))
 
 
+async def test_the_download_of_a_site_is_not_redirected(redirecting: Setup) -> None:
+    caller, name = await redirecting.upload()
+    address = redirecting.api.address(caller, name, expires=site_expiry(60))
+    async with redirecting.api.service.session.get(address, allow_redirects=False) as response:
+        assert (response.status, await response.read()) == (200, FILE)
+
+
 async def test_a_redirect_for_the_last_byte_counts_as_download(redirecting: Setup) -> None:
     caller, name = await redirecting.upload()
     address = redirecting.api.address(caller, name)
@@ -411,3 +419,22 @@ async def test_a_file_in_object_storage_is_scanned(mongo_url: str, tmp_path: Pat
 
         await until(is_scanned)
         assert (await setup.record(caller))["scan"]["sha256"] == sha256(FILE)
+
+
+async def test_a_deleted_upload_is_gone_for_versions_before_its_file(away: Setup, stopped_server: ObjectServer) -> None:
+    caller = make_uploader()
+    name = await away.api.upload(caller, FILE)
+
+    async def delete() -> int:
+        return (await away.api.service.call(caller, "DELETE", "delete_upload", name)).status
+
+    async def is_gone() -> bool:
+        return await delete() == 404
+
+    for _ in range(2):
+        assert await delete() == 200
+        assert (await away.api.claim(caller, name)).status == 404
+        assert await away.api.usage(caller) == (0, len(FILE))
+    stopped_server.start()
+    await until(is_gone)
+    assert await away.api.usage(caller) == (0, 0)

@@ -89,6 +89,8 @@ async def use_everything(cluster: Cluster, admin: Api) -> list[Published]:
     agreements = json.dumps([{"label": "Terms", "text": "Be kind.", "url": "https://example.com/terms"}])
     settings |= {"version_key": "installer", "source_agreements": agreements, "client_authentication": "true"}
     settings["allowed_networks"] = "127.0.0.0/8,10.0.0.0/8"
+    site = {"name": "Köln", "networks": ["10.20.0.0/16"], "downloads": "https://koeln.example.com"}
+    settings["sites"] = json.dumps([site])
     await done(admin, "PATCH", "edit_settings", data=settings)
     await add_packages(admin)
     pipeline = await token(admin, "Über pipeline 1", role="publisher", package_ids="Acme.*")

@@ -17,7 +17,7 @@ async def test_a_list_of_clients_is_imported_and_their_tokens_are_printed(tenant
     skipping = await run_publish(tenant, "import", str(path), "--skip-existing", "--json", command="client")
 
     header, *rows = first.output.splitlines()
-    assert header == "client_name,client_id,auth_token"
+    assert header == "client_name,client_id,auth_token,source_url"
     clients = {each["client_name"]: each for each in (await tenant.call("GET", "get_clients")).body}
     assert {row.split(",")[0]: row.split(",")[1] for row in rows} == {
         name: clients[name]["client_id"] for name in ("pc-1", "pc-2")

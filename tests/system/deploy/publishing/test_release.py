@@ -57,6 +57,21 @@ async def test_a_token_approves_and_promotes_what_another_published(tenant: Api,
     assert "active, in everyone" in promoted.output
 
 
+async def test_a_version_that_was_edited_since_it_was_seen_is_not_approved(tenant: Api, uid: str) -> None:
+    token, seen = (
+        await token_of(await add_user(tenant, "eve"), "approver"),
+        (await release_of(tenant, uid))["edited_at"],
+    )
+    edit = await tenant.call("PATCH", "edit_package_version", uid, data={"switch_Silent": "/other"})
+    assert edit.status == 200
+    refused = await run(tenant, "approve", uid, "--edited-at", seen, token=token)
+    assert (refused.status, "switch_Silent" in refused.log) == (1, True)
+    edited_at = (await release_of(tenant, uid))["edited_at"]
+    assert f"edited at {edited_at}" in (await run(tenant, "show", uid)).output
+    approved = await run(tenant, "approve", uid, "--edited-at", edited_at, token=token)
+    assert approved.status == 0, approved.log
+
+
 async def test_a_promotion_that_waits_names_the_gate_and_exits_with_4(tenant: Api, uid: str) -> None:
     result = await run(tenant, "promote", uid)
     assert result.status == 4

@@ -228,7 +228,7 @@ async def test_the_form_of_a_version_says_who_signed_the_file(tenant: Api) -> No
     name, signed = await upload_listed(tenant, unsigned("msi")), await upload_listed(tenant, sign(unsigned("msi")))
     for file in (name, signed):
         await wait_for_inspection(tenant, file)
-    assert "This file is not signed." in await load_text(tenant, "publish", name)
+    assert "Signature: not signed" in await load_text(tenant, "publish", name)
     text = await load_text(tenant, "publish", signed)
     assert "This file is signed, but this server does not trust the signer yet." in text
     assert f"Signer: {PUBLISHER}" in text
@@ -267,3 +267,18 @@ async def test_the_form_of_a_version_is_filled_from_the_file(tenant: Api) -> Non
     name = await upload_listed(tenant, MACHINE_MSI)
     await wait_for_inspection(tenant, name)
     assert re.search(r'name="package_version"[^>]*value="[0-9]', await load_page(tenant, "publish", name))
+
+
+async def test_a_hundred_sites_are_rows_of_a_small_settings_page(services: Services) -> None:
+    api = await services.tenant()
+    sites = [
+        {"name": f"Site {number}", "networks": [f"10.{number}.0.0/16"], "downloads": f"https://s{number}.example.com"}
+        for number in range(100)
+    ]
+    assert (await api.call("PATCH", "edit_settings", data={"sites": json.dumps(sites)})).status == 200
+
+    page = await load_page(api, "settings")
+
+    assert page.count('value="https://s') == 100
+    assert 'value="10.99.0.0/16"' in page
+    assert len(page.encode()) < 100_000

@@ -92,6 +92,47 @@ async def test_the_script_enrolls_a_machine(tenant: Api) -> None:
     assert machine.transcript == [f"POST {tenant.base_url}/enroll_client client_name=pc-1 -> 201"]
 
 
+async def test_the_script_changes_nothing_when_it_runs_again(tenant: Api) -> None:
+    machine, script = WindowsMachine(tenant.session, "pc-1"), await script_for(tenant)
+    await machine.run(script)
+    source, (before,) = machine.source, (await tenant.call("GET", "get_clients")).body
+
+    assert not await machine.run(script)
+    (after,) = (await tenant.call("GET", "get_clients")).body
+    assert (machine.source, after["token_hint"]) == (source, before["token_hint"])
+    assert machine.transcript == [
+        f"POST {tenant.base_url}/enroll_client client_name=pc-1 -> 201",
+        f"GET {tenant.base_url}/source/<client token>/winget/information -> 200",
+    ]
+
+
+async def test_the_script_enrolls_again_after_its_address_has_ended(tenant: Api) -> None:
+    machine, script = WindowsMachine(tenant.session, "pc-1"), await script_for(tenant)
+    await machine.run(script)
+    (client,) = (await tenant.call("GET", "get_clients")).body
+    await tenant.call("POST", "rotate_client_token", client["client_id"])
+
+    assert await machine.run(script)
+    assert not await machine.run(script)
+    assert [line.rpartition("-> ")[2] for line in machine.transcript] == ["201", "401", "200", "200"]
+
+
+async def test_a_disabled_machine_does_not_come_back(tenant: Api) -> None:
+    machine, script = WindowsMachine(tenant.session, "pc-1"), await script_for(tenant)
+    await machine.run(script)
+    (client,) = (await tenant.call("GET", "get_clients")).body
+    await tenant.call("PATCH", "edit_client", client["client_id"], data={"enabled": "0"})
+
+    with pytest.raises(ScriptEnded, match="that is disabled"):
+        await machine.run(script)
+
+
+async def test_the_script_needs_personal_addresses(tenant: Api) -> None:
+    assert (await tenant.call("PATCH", "edit_settings", data={"source_address": "false"})).status == 200
+    with pytest.raises(ScriptEnded, match="does not offer personal addresses"):
+        await WindowsMachine(tenant.session, "pc-1").run(await script_for(tenant))
+
+
 async def test_the_script_ends_with_the_reason_of_the_server(services: Services) -> None:
     tenant = await services.tenant(max_clients=0)
     with pytest.raises(ScriptEnded, match="did not enroll this machine: The tenant may have 0 clients"):

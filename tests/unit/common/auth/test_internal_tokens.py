@@ -33,6 +33,7 @@ from tests.support.tables import each
 
 OTHER_KEY = "another-key-for-tests-long-enough-too"
 TENANT = make_tenant(tenant_id="acme")
+SITE_URL = "https://graz.pkg.example.com"
 TARGET = {"service": "catalog_service", "operation": "add_package", "tenant_id": "acme"}
 
 
@@ -61,6 +62,9 @@ def forged(changes: Mapping[str, Any], *, key: str = KEY, algorithm: str = ALGOR
         Caller(TENANT).as_administrator("ada", "51", ()),
         Caller(TENANT, deployment=Deployment.SINGLE).as_client("c1"),
         Caller(TENANT, ip="2001:db8::1").as_client("", "pilot"),
+        Caller(TENANT, site_url=SITE_URL),
+        Caller(TENANT, site_url=SITE_URL).as_client("c1", "pilot"),
+        Caller(TENANT, site_url=SITE_URL).as_administrator("ada", "51", ADMINISTRATOR),
         Caller.service(make_tenant(tenant_id="acme", storage_quota=7, max_clients=3, version_key=VersionKey.INSTALLER)),
         Caller(make_tenant(tenant_id="acme", strict_installers=True)).as_administrator("ada", "52", ADMINISTRATOR),
     ],
@@ -76,12 +80,24 @@ def test_fields_for_the_gateway_only_are_not_sent() -> None:
     assert verify(KEYS, token_for(Caller(tenant)), **TARGET).tenant == Tenant("acme")
 
 
+def test_an_identified_caller_stays_at_its_site() -> None:
+    visitor = Caller(TENANT, site_url=SITE_URL)
+
+    assert visitor.as_client("c1", "pilot").site_url == SITE_URL
+    assert visitor.as_administrator("ada", "51", ADMINISTRATOR).site_url == SITE_URL
+
+
+def test_a_caller_of_the_release_before_has_no_site() -> None:
+    assert verify(KEYS, forged({"site_url": None}), **TARGET).site_url == ""
+
+
 def test_the_longest_token_fits_a_header() -> None:
     tenant = Tenant("a" * 63, storage_quota=2**62, max_clients=2**31)
     pattern = "p" * (TOTAL_LIMIT // MOST_PATTERNS - 6)
     patterns = tuple(f"{pattern}{number}" for number in range(10, 10 + MOST_PATTERNS))
     base_url = f"https://{'h' * 253}:65535/client/api/{tenant.tenant_id}"
-    visitor = Caller(tenant, ip="2001:db8:" + ":".join(["ffff"] * 6), base_url=base_url)
+    site_url = f"https://{'h' * 253}:65535"
+    visitor = Caller(tenant, ip="2001:db8:" + ":".join(["ffff"] * 6), base_url=base_url, site_url=site_url)
     token = visitor.as_administrator("token:" + "\u00fc" * 64, "", tuple(Role), patterns, "\u00fc" * 128)
     user = visitor.as_administrator("\u00fc" * 128, "s" * 64, tuple(Role))
 

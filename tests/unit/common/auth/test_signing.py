@@ -12,7 +12,7 @@ from client_registry.releases.store import Installer, Release
 from client_registry.routes import version_body
 from client_registry.settings import RegistrySettings
 from common.auth import signing
-from common.auth.downloads import check_download, download_url
+from common.auth.downloads import SITE_PERIOD, check_download, download_url, is_for_site, site_address, site_expiry
 from common.auth.signing import Keys
 from common.errors import Forbidden
 from tests.support.factories import KEYS, make_caller, make_tenant
@@ -107,6 +107,7 @@ def test_keys_are_not_shown() -> None:
 
 CALLER = make_caller(make_tenant(tenant_id="acme"), base_url="https://packages.example.com/client/api")
 PAST = "https://files.example.com"
+DAY = 86400  # seconds
 
 
 @each(("direct", "base"), [("", "https://packages.example.com/client/api"), (PAST, "https://files.example.com/acme")])
@@ -114,6 +115,28 @@ def test_a_url_bypasses_the_gateway_if_a_direct_url_is_configured(direct: str, b
     address = download_url(CALLER, KEYS, direct=direct, server_filename="one.exe", file_name="setup.exe", expires=1)
 
     assert address.startswith(f"{base}/download/one.exe/setup.exe?")
+
+
+@each("direct", ["", PAST])
+def test_the_url_of_a_site_differs_only_in_its_host(direct: str) -> None:
+    address = download_url(CALLER, KEYS, direct=direct, server_filename="one.exe", file_name="setup.exe", expires=1)
+
+    at_site = urlsplit(site_address(address, "https://graz.example.com:8443"))
+
+    assert (at_site.scheme, at_site.netloc) == ("https", "graz.example.com:8443")
+    assert at_site[2:] == urlsplit(address)[2:]
+
+
+def test_the_expiry_at_a_site_is_the_same_for_a_week(monkeypatch: pytest.MonkeyPatch) -> None:
+    def expiry(now: int) -> int:
+        monkeypatch.setattr("time.time", lambda: now)
+        return site_expiry(2 * DAY)
+
+    week = 10 * SITE_PERIOD
+    assert expiry(week - 2 * DAY) == expiry(week - SITE_PERIOD - 2 * DAY + 1) == week
+    assert expiry(week - 2 * DAY + 1) == week + SITE_PERIOD
+    assert is_for_site(str(week))
+    assert not is_for_site(str(week + 1))
 
 
 def test_the_url_of_the_client_program_bypasses_the_gateway_too() -> None:

@@ -13,7 +13,7 @@ from aiohttp.http import StreamWriter
 
 from common.errors import Overloaded, Unavailable
 from common.http.aiohttp_private import ConnectTimeoutMixin
-from common.service_client.client import SMALL, STREAMS, ServiceClient, open_service
+from common.service_client.client import SMALL, STREAMS_OF_NETWORK, ServiceClient, open_service
 from tests.support.factories import KEYS, make_caller
 from tests.support.system.stub_service import serve_handler
 from tests.support.tables import each
@@ -292,7 +292,7 @@ async def test_a_request_part_cannot_contain_a_line_break(where: str, broken: st
     assert wire.sent == []
 
 
-async def test_one_network_holds_at_most_an_eighth_of_the_streams(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_one_network_holds_only_its_share_of_the_streams(monkeypatch: pytest.MonkeyPatch) -> None:
     arrived, release = 0, asyncio.Event()
 
     async def hold(_: web.Request) -> web.Response:
@@ -314,12 +314,12 @@ async def test_one_network_holds_at_most_an_eighth_of_the_streams(monkeypatch: p
 
     async with serve_handler(hold) as address, open_service(address, service="upload_service", keys=KEYS) as service:
         async with asyncio.timeout(60):
-            running = start(service, STREAMS // 8, "2001:db8::{:x}")  # Both addresses are in one /64 network.
-            await wait_for(STREAMS // 8)
+            running = start(service, STREAMS_OF_NETWORK, "2001:db8::{:x}")  # Both addresses are in one /64 network.
+            await wait_for(STREAMS_OF_NETWORK)
             monkeypatch.setattr("common.service_client.client.STREAM_TIMEOUT", 0.01)
             with pytest.raises(Overloaded):
                 await stream(service, "2001:db8::ffff")
             running += start(service, 1, "2001:db8:0:1::1")
-            await wait_for(STREAMS // 8 + 1)
+            await wait_for(STREAMS_OF_NETWORK + 1)
             release.set()
             await asyncio.gather(*running)

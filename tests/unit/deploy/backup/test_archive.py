@@ -16,7 +16,7 @@ import bson
 import pytest
 from pydantic import SecretStr
 
-from common.tenants import Tenant
+from common.tenants import Site, Tenant
 from deploy.backup.archive import FILES, RECORDS, SEAL, ArchiveReader, ArchiveWriter
 from deploy.backup.installers import UPLOADS, installer_document
 from deploy.backup.records import ArchiveManifest, BackupProblem, Entry, Passphrase
@@ -256,7 +256,8 @@ def test_of_the_verdicts_only_an_infected_one_is_imported(
 
 
 def test_settings_are_kept_but_not_the_company_login(make_records: Callable[..., ArchiveRecords]) -> None:
-    kept: dict[str, Any] = {"strict_installers": True, "source_agreements": "[]", "entra": APP}
+    sites = (Site("Graz", ("10.20.0.0/16",), "https://graz.example.com"),)
+    kept: dict[str, Any] = {"strict_installers": True, "source_agreements": "[]", "entra": APP, "sites": sites}
     stored = Tenant("acme", login_name="Company", password_login=False, **kept).to_document()
     record = bson.decode(bson.encode({**stored, "entra": asdict(APP)}))
     assert make_records(auth_tenants=[record]).check() == Tenant("acme", **kept)

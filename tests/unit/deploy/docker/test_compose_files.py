@@ -32,12 +32,15 @@ class _Loader(yaml.SafeLoader):
     """A loader for the tags of compose."""
 
 
-def _mapping(loader: _Loader, node: yaml.MappingNode) -> Mapping[Any, Any]:
+def _replacement(loader: _Loader, node: yaml.Node) -> Any:
+    if isinstance(node, yaml.SequenceNode):
+        return loader.construct_sequence(node, deep=True)
+    assert isinstance(node, yaml.MappingNode)
     return loader.construct_mapping(node, deep=True)
 
 
 _Loader.add_constructor("!reset", lambda *_: None)
-_Loader.add_constructor("!override", _mapping)
+_Loader.add_constructor("!override", _replacement)
 
 
 @cache

@@ -37,7 +37,8 @@ async def state_of(*releases: dict[str, Any], polls: int = 9) -> tuple[int, str]
     return await wait_for_state(Scripted(*releases), "uid", polls)  # type: ignore[arg-type]  # a part of the client
 
 
-PENDING, INFECTED = ("scan_pending", "waiting"), ("scan_infected", "failed")
+PENDING, INFECTED, READY = ("scan_pending", "waiting"), ("scan_infected", "failed"), ("approvals", "passed")
+PAUSED = "The version is paused; resume it before it goes on."
 
 
 @each(
@@ -60,6 +61,14 @@ PENDING, INFECTED = ("scan_pending", "waiting"), ("scan_infected", "failed")
             3,
             "Malware: no machine gets this version. scan_infected",
         ),
+        (
+            make_release(READY, stage="pilot"),
+            0,
+            "Offered to the ring pilot. The ring broad waits for: nothing; promote it.",
+        ),
+        (make_release(READY, status="paused"), 4, f"Not offered to a ring yet. {PAUSED}"),
+        (make_release(("approvals", "waiting"), status="paused"), 4, f"Not offered to a ring yet. {PAUSED}"),
+        (make_release(READY, status="paused", stage="pilot"), 0, f"Offered to the ring pilot. {PAUSED}"),
         (make_release(status="held", codes=("given",)), 4, "Offered to no ring: the version is held. given"),
     ],
 )

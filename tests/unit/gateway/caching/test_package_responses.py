@@ -115,6 +115,17 @@ async def test_callers_of_other_rings_share_no_response() -> None:
     assert services.askers == ["", "first", "second"]
 
 
+async def test_callers_of_other_sites_share_no_response() -> None:
+    services = Services()
+    services.release.set()
+    cache = cache_of(services)
+    graz = replace(SECOND, site_url="https://graz.pkg.example.com")
+    for _ in range(2):
+        bodies = [await body_for(cache, caller) for caller in (FIRST, graz)]
+        assert bodies == [b"the answer for first", b"the answer for second"]
+    assert services.askers == ["first", "second"]
+
+
 async def test_a_forged_host_does_not_reach_the_responses_of_others() -> None:
     services = Services()
     services.release.set()

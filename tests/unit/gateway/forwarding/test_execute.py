@@ -58,6 +58,7 @@ async def test_the_state_of_the_tenant_is_shown(app: web.Application) -> None:
             "strict_installers": False,
             "source_address": True,
             "source_agreements": [{"label": "Terms"}],
+            "sites": [],
             **POLICY,
         },
     }
