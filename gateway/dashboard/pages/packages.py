@@ -129,7 +129,8 @@ async def show_version(page: PageRequest, package_id: str, uid: str) -> web.Resp
     With `copy` in the query, the form has the fields of that version of the package; nothing is saved.
     """
     copied = page.request.query.get("copy", "")
-    details, version, others, release, checks = await asyncio.gather(
+    package, details, version, others, release, checks = await asyncio.gather(
+        page.fetch("get_package_details", package_id),
         page.fetch("get_version_details", uid),
         page.fetch("get_specific_package_version", uid),
         page.fetch("find_versions", package_id, limit=str(PAGE_SIZE)),
@@ -139,6 +140,8 @@ async def show_version(page: PageRequest, package_id: str, uid: str) -> web.Resp
     source = await page.fetch("get_version_details", copied) if copied else details
     if {version["PACKAGE_ID"], source["package_id"]} != {package_id}:
         raise NotFound("The package has no such version.", reason="other_packages_version")
+    is_active = package["package_active"] == "1"
+    is_in_winget = is_active and not others["winget_refusal"] and _may_be_installed(details, release)
     document: Any = page.request.app[STATIC_FILES].document
     schemas = document["components"]["schemas"]
     return page.render(
@@ -153,9 +156,8 @@ async def show_version(page: PageRequest, package_id: str, uid: str) -> web.Resp
         **await releases.template_values(page),
         checks=checks and checks["installers"].get(uid),
         expires=_expiry(version["INSTALLER_URL"]),
-        command=install_command(package_id, page.caller.tenant_id)
-        if not others["winget_refusal"] and _may_be_installed(details, release)
-        else "",
+        is_in_winget=is_in_winget,
+        command=install_command(package_id, page.caller.tenant_id) if is_in_winget else "",
         metadata=_other_fields(details, VERSION_FIELDS),
     )
 

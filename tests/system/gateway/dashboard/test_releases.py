@@ -63,6 +63,25 @@ async def test_the_overview_says_what_waits_for_the_user(tenant: Api, releases: 
     assert "1 Version ist gesperrt Wartet auf Sie 2 Versionen warten auf Ihre Genehmigung" in german
 
 
+async def test_the_overview_does_without_the_time_of_a_publication(tenant: Api, releases: list[dict[str, Any]]) -> None:
+    scan = make_gate("scan", "waiting", "scan_pending")
+    releases.append(make_release(gates=(scan,), published_at=None))
+    assert "1 version waits for a scan, published" in await load_text(tenant)
+    releases.append(make_release(gates=(scan,)))
+    assert "2 versions wait for a scan, the first published" in await load_text(tenant)
+
+
+async def test_a_version_of_a_package_that_is_off_is_not_in_winget(tenant: Api) -> None:
+    package = package_id()
+    await add_package(tenant, package)
+    uid = (await publish(tenant, package, "1.0")).uid
+    assert "In winget" in await load_text(tenant, "packages", package, "versions", uid)
+    answer = await tenant.call("PATCH", "set_package_active", package, data={"package_active": "0"})
+    assert answer.status == 200
+    text = await load_text(tenant, "packages", package, "versions", uid)
+    assert ("Not in winget" in text, "winget install" in text) == (True, False)
+
+
 async def test_without_versions_the_page_tells_how_to_set_rings(tenant: Api, releases: list[dict[str, Any]]) -> None:
     text = await load_text(tenant, "releases")
     assert "No version is in flight." in text
@@ -80,12 +99,15 @@ async def test_the_page_of_a_version_shows_its_rings_verdicts_and_history(tenant
     assert "<script>alert" not in page
     for words in (
         "Version 1.0 Scan: not checked",
-        "In winget held",
+        "Not in winget held",
         "Scan not checked",
         "Pinned No",
         "pilot withdrawn",
     ):
         assert words in text
+    assert "winget install" not in text
+    assert "Download" not in text
+    assert "Download 1.0" not in await load_page(tenant, "packages", package)
     assert re.search("Held . admin", text)
     assert re.search("Ring entered pilot .", text)
 
