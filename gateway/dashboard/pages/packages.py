@@ -90,15 +90,15 @@ async def show_package(page: PageRequest, package_id: str) -> web.Response:
         refusal = versions["winget_refusal"]
         return versions["versions"], versions["total"]
 
-    package, part, stages = await asyncio.gather(
-        page.fetch("get_package_details", package_id),
-        paginate(page.request, fetch_versions),
-        releases.fetch_in_flight(page, package_id=package_id, state="all"),
+    package, part = await asyncio.gather(
+        page.fetch("get_package_details", package_id), paginate(page.request, fetch_versions)
     )
-    by_uid, uids = {release["uid"]: release for release in stages}, [version["uid"] for version in part.items]
-    checks = await or_none(
-        page.request.app[SERVICES][UPLOAD].json(page.caller, "installer_checks", {"version_uids": uids})
+    uids = [version["uid"] for version in part.items]
+    stages, checks = await asyncio.gather(
+        releases.fetch_in_flight(page, package_id=package_id, state="all", version_uid=",".join(uids)),
+        or_none(page.request.app[SERVICES][UPLOAD].json(page.caller, "installer_checks", {"version_uids": uids})),
     )
+    by_uid = {release["uid"]: release for release in stages}
     return page.render(
         "package.html",
         package=package,

@@ -124,6 +124,21 @@ async def test_the_list_of_versions_shows_the_stage_of_each(tenant: Api) -> None
     assert "pilot offered everyone offered" in older
 
 
+async def test_the_list_of_versions_asks_for_the_stages_of_its_own_rows(
+    tenant: Api, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A package may have more versions than one answer of `find_releases`."""
+    monkeypatch.setattr("gateway.dashboard.pages.releases.MAX_RELEASES", 1)
+    monkeypatch.setattr("gateway.dashboard.page_request.PAGE_SIZE", 1)
+    package = package_id()
+    await add_package(tenant, package)
+    await set_policy(tenant, "pilot,everyone")
+    old = await publish(tenant, package, "1.0")
+    await publish(tenant, package, "2.0")
+    assert (await tenant.call("POST", "hold_version", old.uid, data={"reason": "It fails."})).status == 200
+    assert "1.0 held" in await load_text(tenant, "packages", package, page="2")
+
+
 async def test_the_page_of_a_version_does_without_the_verdicts(tenant: Api, monkeypatch: pytest.MonkeyPatch) -> None:
     package = package_id()
     await add_package(tenant, package)
