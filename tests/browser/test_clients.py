@@ -6,6 +6,7 @@ from playwright.async_api import FilePayload, Locator, Route, expect
 from tests.browser.conftest import Open
 from tests.support.browser.administrators import Visitor, start_session
 from tests.support.system.releases import set_policy
+from tests.support.system.rollout_script import WindowsMachine
 from tests.support.system.services import Services, bearer
 
 pytestmark = pytest.mark.full
@@ -257,3 +258,24 @@ async def add_by_api(visitor: Visitor, name: str) -> dict[str, str]:
 
 def csv_file(text: str) -> FilePayload:
     return {"name": "clients.csv", "mimeType": "text/csv", "buffer": text.encode()}
+
+
+async def test_one_click_makes_the_script_that_enrolls_a_machine(visitor: Visitor) -> None:
+    page, api = visitor.page, visitor.api
+    await visitor.go("/rollout")
+    await page.get_by_label("Name").fill("graz")
+    await page.get_by_role("button", name="Make token and script").click()
+    issued = page.locator("#issued")
+    await expect(issued).to_be_focused()
+    copied = await issued.get_by_role("button", name="Copy script").get_attribute("data-copy")
+    assert copied
+    assert copied == await issued.locator("code").text_content()
+    await expect(page.get_by_role("row", name="graz")).to_be_visible()
+
+    await WindowsMachine(api.session, "pc-graz-1").run(copied)
+    await api.call("POST", "add_client", data={"client_name": "pc-vienna-1"})
+    await page.get_by_role("link", name="Machines of graz").click()
+    await expect(page.get_by_role("row", name="pc-graz-1")).to_be_visible()
+    await expect(page.get_by_role("row", name="pc-vienna-1")).to_have_count(0)
+    await page.get_by_role("link", name="Show all clients").click()
+    await expect(page.get_by_role("row", name="pc-vienna-1")).to_be_visible()

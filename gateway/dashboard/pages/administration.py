@@ -63,9 +63,14 @@ async def show_company_login(page: PageRequest) -> web.Response:
 
 async def show_tokens(page: PageRequest) -> web.Response:
     """The API tokens of the tenant. A secret is shown only by the script that receives it."""
-    now, tokens = datetime.now(UTC), await page.fetch("get_tokens")
-    tokens = [{**token, "is_expired": datetime.fromisoformat(token["expires_at"]) <= now} for token in tokens]
+    tokens = marked_as_expired(await page.fetch("get_tokens"))
     return page.render("tokens.html", tokens=tokens, roles=OF_TOKENS, base_url=page.caller.base_url)
+
+
+def marked_as_expired(tokens: Sequence[Mapping[str, Any]]) -> Sequence[Mapping[str, Any]]:
+    """API tokens with the field `is_expired`."""
+    now = datetime.now(UTC)
+    return [{**token, "is_expired": datetime.fromisoformat(token["expires_at"]) <= now} for token in tokens]
 
 
 async def show_account(page: PageRequest) -> web.Response:

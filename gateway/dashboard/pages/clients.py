@@ -1,6 +1,7 @@
 """The pages of the clients of a tenant, and of the blacklist: its entries and their groups."""
 
 import asyncio
+import re
 from collections import Counter
 from collections.abc import Sequence
 from itertools import chain
@@ -17,22 +18,22 @@ from gateway.dashboard.page_request import (
     paginate_operation,
 )
 
+TOKEN_ID = re.compile("[0-9a-f]{16}")
 FILTERS = {"state": ("enabled", "disabled"), "seen": ("day", "week", "month", "silent", "never")}
 
 
 async def show_clients(page: PageRequest) -> web.Response:
     """The page. The query's `search` is a part of a name or address, or the end of a token.
 
-    Its `state`, `seen` and `ring` are those of `find_clients`; other values are left out.
+    Its `state`, `seen`, `ring` and `enrolled_by` are those of `find_clients`; other values are left out.
     """
     query = page.request.query
     search = query.get("search", "").strip()
     information = await page.server_information()
     choices = {**FILTERS, "ring": information["settings"]["rings"]}
     filters = {name: query.get(name, "") if query.get(name) in values else "" for name, values in choices.items()}
-    part = await paginate_operation(
-        page, "find_clients", "clients", text=search, state=filters["state"], seen=filters["seen"], ring=filters["ring"]
-    )
+    filters["enrolled_by"] = query.get("enrolled_by", "") if TOKEN_ID.fullmatch(query.get("enrolled_by", "")) else ""
+    part = await paginate_operation(page, "find_clients", "clients", size=None, text=search, **filters)
     return page.render(
         "clients.html",
         information=information,

@@ -1,7 +1,5 @@
-"""The pages about releases, retention and the roll-out kit: what each cell says, and a user's buttons."""
+"""The pages about releases and retention: what each cell says, and a user's buttons."""
 
-import html
-import json
 import re
 from typing import Any
 
@@ -12,11 +10,10 @@ from common.errors import Unavailable
 from common.service_client.client import ServiceClient
 from tests.support.releases import AT, make_gate, make_release
 from tests.support.samples.openapi import DOCUMENT
-from tests.support.servers.entra import APP
 from tests.support.system.pages import SCRIPT, load_page, load_text, text_of
 from tests.support.system.publishing import add_package, package_id, publish
 from tests.support.system.releases import replace_answers, replace_releases, set_policy
-from tests.support.system.services import Api, Services
+from tests.support.system.services import Api
 
 
 @pytest.fixture
@@ -172,56 +169,3 @@ async def test_the_page_of_retention_shows_the_next_step_and_the_reason(
     ):
         assert words in text
     assert "Neuere Versionen ihres Kanals" in await load_text(tenant, "retention", language="de")
-
-
-HEADER = "--header \"{'Token': '<token>'}\""
-
-
-async def kit(services: Services, **settings: Any) -> tuple[Api, list[str], str]:
-    """A tenant, what its page offers to copy for machines, and the page."""
-    api = await services.tenant(**settings)
-    assert f"/{api.tenant_id}/dashboard/rollout" in await load_page(api)
-    page = await load_page(api, "rollout")
-    _of_server, *copied = [html.unescape(text) for text in re.findall('data-copy="([^"]*)"', page)]
-    return api, copied, page
-
-
-async def test_the_kit_begins_with_the_certificate_and_warns_of_http(tenant: Api) -> None:
-    text = await load_text(tenant, "rollout")
-    assert "Certificate Machines cannot use this address, because winget needs HTTPS." in text
-    assert "pkgrepo up --tls --host 0.0.0.0 --name" in text
-
-
-async def test_the_kit_has_every_way(services: Services) -> None:
-    api, (command, policy, detection, remediation, auto_update), _ = await kit(services)
-    address = f"{api.base_url}/winget"
-    assert command == f"winget source add -n {api.tenant_id} -t Microsoft.Rest --trust-level trusted -a {address}"
-    information = await api.session.get(f"{address}/information")
-    assert json.loads(policy) == {
-        "Name": api.tenant_id,
-        "Arg": address,
-        "Type": "Microsoft.Rest",
-        "Data": "",
-        "Identifier": (await information.json())["Data"]["SourceIdentifier"],
-        "TrustLevel": ["Trusted"],
-    }
-    for script in (detection, remediation):
-        assert f"'{address}'" in script
-        assert f"'{api.tenant_id}'" in script
-    assert "--trust-level trusted" in remediation
-    assert auto_update.endswith(f"/d {api.tenant_id} /f")
-
-
-@pytest.mark.parametrize(
-    ("enforced", "app", "in_command", "in_remediation"),
-    [(False, None, False, False), (True, None, True, True), (False, APP, False, True), (True, APP, False, True)],
-)
-async def test_commands_show_a_token_where_the_caller_needs_one(
-    services: Services, enforced: bool, app: Any, in_command: bool, in_remediation: bool
-) -> None:
-    _, copies, page = await kit(services, client_authentication=enforced, entra=app)
-    assert (HEADER in copies[0], HEADER in copies[3]) == (in_command, in_remediation)
-    assert not any(HEADER in text for text in copies[1:3])
-    assert len(copies) == (4 if in_remediation else 5)
-    assert ("sign in with Entra ID" in page) == (app is not None)
-    assert ("Replace &lt;token&gt; with the token" in page) == in_remediation
