@@ -92,6 +92,19 @@ async def test_rings_rules_and_retention_are_set_as_fields(visitor: Visitor) -> 
     await expect(page.get_by_label("Subject of the certificate")).to_have_value("CN=Acme")
 
 
+async def test_a_ring_is_dragged_to_another_place(visitor: Visitor) -> None:
+    page, names = visitor.page, visitor.page.get_by_label("Name of the ring")
+    await set_policy(visitor.api, "pilot,broad,test,everyone")
+    await visitor.go("/release_settings")
+    await page.locator("[data-grip]").nth(1).drag_to(names.nth(2))
+    await expect(names.nth(1)).to_have_value("test")
+    await expect(names.nth(2)).to_have_value("broad")
+    await page.get_by_role("button", name="Save").click()
+    await expect(page.get_by_text("Settings saved.")).to_be_visible()
+    settings = (await visitor.api.call("GET", "server_information")).body["settings"]
+    assert settings["rings"] == ["pilot", "test", "broad", "everyone"]
+
+
 async def test_a_save_without_a_change_leaves_the_policy_as_it_is(visitor: Visitor) -> None:
     page = visitor.page
     await set_policy(visitor.api, "", {"everyone": {"signature": "signed"}})

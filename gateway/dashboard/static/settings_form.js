@@ -2,7 +2,7 @@
 //   data-test                   a button that sends the form elsewhere; its [data-tested] is shown after a success
 //   data-settings               a form whose changed lists are sent as JSON; without data-then its page stays as it is
 //   data-rows="field"           a list: its [data-row] are in its [data-list], a new one is in its template;
-//                               [data-add-row], [data-remove-row] and [data-move] change the list.
+//                               [data-add-row], [data-remove-row], [data-move] and [data-grip] change the list.
 //                               A row has fields with data-member, and may have lists of its own;
 //                               a field with data-networks is sent as a list
 
@@ -75,6 +75,27 @@ document.addEventListener("operation", (event) => {
   stored.set(event.target, listsOf(event.target));
   if (!event.target.dataset.then) event.preventDefault();
 });
+
+// A row is dragged by its [data-grip]. With the keyboard, [data-move] does the same.
+let dragged = null;
+
+document.addEventListener("dragstart", ({ target, dataTransfer }) => {
+  if (!target.matches?.("[data-grip]")) return;
+  dragged = target.closest("[data-row]");
+  dataTransfer.setDragImage(dragged, 0, 0);
+});
+
+document.addEventListener("dragover", (event) => {
+  const row = dragged && [...dragged.parentElement.children].find((each) => each.contains(event.target));
+  if (!row) return;
+  event.preventDefault();
+  if (row === dragged) return;
+  const isBefore = row.compareDocumentPosition(dragged) & Node.DOCUMENT_POSITION_FOLLOWING;
+  row[isBefore ? "before" : "after"](dragged);
+  dragged.dispatchEvent(new Event("input", { bubbles: true }));
+});
+
+document.addEventListener("dragend", () => (dragged = null));
 
 document.addEventListener("click", ({ target }) => {
   const row = target.closest("[data-row]");
