@@ -145,6 +145,7 @@ def _query(query: Form) -> ReleaseQuery:
         package_id=query.text("package_id", limit=ID_LIMIT, required=False),
         offset=query.integer("offset", default=0),
         limit=query.integer("limit", default=PAGE, least=1, most=PAGE_LIMIT),
+        uids=query.texts("version_uid", limit=ID_LIMIT, most=PAGE_LIMIT),
     )
 
 

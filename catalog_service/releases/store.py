@@ -83,12 +83,16 @@ RELEASE_INDEXES = [
 
 @dataclass(frozen=True)
 class ReleaseQuery:
-    """A page of releases: those in flight or all, of one package or of all (""), the newest first."""
+    """A page of releases: those in flight or all, of one package or of all (""), the newest first.
+
+    With `uids`, only these.
+    """
 
     in_flight: bool
     package_id: str
     offset: int
     limit: int
+    uids: Sequence[str] = ()
 
 
 @dataclass(frozen=True)
@@ -229,6 +233,7 @@ class MongoReleaseStore:
         conditions: Document = {"tenant_id": tenant_id, "state": "active"}
         conditions |= {"release.in_flight": True} if query.in_flight else {}
         conditions |= {"package_id": query.package_id} if query.package_id else {}
+        conditions |= {"uid": {"$in": list(query.uids)}} if query.uids else {}
         order = [("changed_at", DESCENDING), ("uid", ASCENDING)]
         cursor = self._versions.find(conditions, PROJECTION, sort=order, skip=query.offset, limit=query.limit)
         versions = [version_release_of(document) async for document in cursor]

@@ -47,6 +47,7 @@ SESSION_COOKIE = "session"
 UNATTENDED = "X-Unattended"
 # Printable characters of a path or query; never `//host`, `\\host` or a control character, which lead to other sites.
 _SAFE_URL = re.compile(r"/(?:[A-Za-z0-9._~!$&'()*+,;=:@?-]|%[0-9A-Fa-f]{2}|/(?!/))*")
+_COMPANY_USER = re.compile(r"company-[0-9a-f]{16}")
 MAX_URL = 2048  # characters
 PAGE_SIZE = 20  # items; a page of clients with all actions has 40 kB
 MAX_PAGE = 1_000_000
@@ -84,6 +85,11 @@ class PageRequest:
     def has_releases(self) -> bool:
         """Whether the navigation has the page of the releases: with rings, or with a version that is held."""
         return bool(self.rings or self.releases)
+
+    @property
+    def has_password(self) -> bool:
+        """Whether the user signs in with a password, and not by the company login."""
+        return not _COMPANY_USER.fullmatch(self.session.username)
 
     @property
     def seconds_left(self) -> int:

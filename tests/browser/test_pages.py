@@ -12,12 +12,24 @@ from tests.support.browser.accessibility import COLOURS, CONTRAST, findings_at, 
 from tests.support.browser.administrators import Visitor, start_session
 from tests.support.browser.pages import page_paths, record_transfers
 from tests.support.system.publishing import add_package
+from tests.support.system.releases import add_releases
 from tests.support.system.seed import SeedData
 from tests.support.system.services import PASSWORD, Api
 
 pytestmark = pytest.mark.full
 WIDE, NARROW = {"width": 1280, "height": 720}, {"width": 390, "height": 740}
 WIDTHS = (768, 1440, 1920)  # px
+# Each section of these pages has its own form.
+SEVERAL_FORMS = {"settings", "blacklist", "publish", "publish/{server_filename}"}
+# The visible buttons that look like a new one.
+PRIMARY = """() => {
+  const colour = (element) => getComputedStyle(element).backgroundColor;
+  const added = document.body.appendChild(document.createElement("button"));
+  const blue = colour(added);
+  added.remove();
+  const buttons = [...document.querySelectorAll("main :is(button, [role=button])")];
+  return buttons.filter((each) => each.checkVisibility() && colour(each) === blue).map((each) => each.textContent);
+}"""
 MAX_FIRST_VISIT = 100_000  # bytes
 
 
@@ -39,6 +51,22 @@ async def test_every_page_is_accessible_at_four_widths_and_small(open_page: Open
         for width in WIDTHS:
             findings += await findings_at(page, width)
         failing |= {path: findings} if findings else {}
+    assert failing == {}
+
+
+async def test_a_page_has_at_most_one_primary_button(open_page: Open, seed_data: SeedData) -> None:
+    await add_releases(seed_data.api, seed_data.parts["package_id"])
+    visitor = await start_session(await open_page(), seed_data.api)
+    failing: dict[str, list[str]] = {}
+    for path, address in page_paths(seed_data).items():
+        if path in SEVERAL_FORMS:
+            continue
+        await visitor.go(address)
+        await visitor.page.evaluate(
+            "document.querySelectorAll('main details').forEach(details => (details.open = true))"
+        )
+        buttons = await visitor.page.evaluate(PRIMARY)
+        failing |= {path: buttons} if len(buttons) > 1 else {}
     assert failing == {}
 
 

@@ -90,15 +90,15 @@ async def show_package(page: PageRequest, package_id: str) -> web.Response:
         refusal = versions["winget_refusal"]
         return versions["versions"], versions["total"]
 
-    package, part, stages = await asyncio.gather(
-        page.fetch("get_package_details", package_id),
-        paginate(page.request, fetch_versions),
-        releases.fetch_in_flight(page, package_id=package_id, state="all"),
+    package, part = await asyncio.gather(
+        page.fetch("get_package_details", package_id), paginate(page.request, fetch_versions)
     )
-    by_uid, uids = {release["uid"]: release for release in stages}, [version["uid"] for version in part.items]
-    checks = await or_none(
-        page.request.app[SERVICES][UPLOAD].json(page.caller, "installer_checks", {"version_uids": uids})
+    uids = [version["uid"] for version in part.items]
+    stages, checks = await asyncio.gather(
+        releases.fetch_in_flight(page, package_id=package_id, state="all", version_uid=",".join(uids)),
+        or_none(page.request.app[SERVICES][UPLOAD].json(page.caller, "installer_checks", {"version_uids": uids})),
     )
+    by_uid = {release["uid"]: release for release in stages}
     return page.render(
         "package.html",
         package=package,
@@ -129,7 +129,8 @@ async def show_version(page: PageRequest, package_id: str, uid: str) -> web.Resp
     With `copy` in the query, the form has the fields of that version of the package; nothing is saved.
     """
     copied = page.request.query.get("copy", "")
-    details, version, others, release, checks = await asyncio.gather(
+    package, details, version, others, release, checks = await asyncio.gather(
+        page.fetch("get_package_details", package_id),
         page.fetch("get_version_details", uid),
         page.fetch("get_specific_package_version", uid),
         page.fetch("find_versions", package_id, limit=str(PAGE_SIZE)),
@@ -139,6 +140,8 @@ async def show_version(page: PageRequest, package_id: str, uid: str) -> web.Resp
     source = await page.fetch("get_version_details", copied) if copied else details
     if {version["PACKAGE_ID"], source["package_id"]} != {package_id}:
         raise NotFound("The package has no such version.", reason="other_packages_version")
+    is_active = package["package_active"] == "1"
+    is_in_winget = is_active and not others["winget_refusal"] and _may_be_installed(details, release)
     document: Any = page.request.app[STATIC_FILES].document
     schemas = document["components"]["schemas"]
     return page.render(
@@ -153,9 +156,8 @@ async def show_version(page: PageRequest, package_id: str, uid: str) -> web.Resp
         **await releases.template_values(page),
         checks=checks and checks["installers"].get(uid),
         expires=_expiry(version["INSTALLER_URL"]),
-        command=install_command(package_id, page.caller.tenant_id)
-        if not others["winget_refusal"] and _may_be_installed(details, release)
-        else "",
+        is_in_winget=is_in_winget,
+        command=install_command(package_id, page.caller.tenant_id) if is_in_winget else "",
         metadata=_other_fields(details, VERSION_FIELDS),
     )
 

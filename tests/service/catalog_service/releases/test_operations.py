@@ -329,6 +329,10 @@ async def test_a_page_of_releases_has_its_limit_and_package(tenant: ReleaseTenan
     params = {"package_id": "acme.editor", "offset": "1", "limit": "1"}
     page = (await catalog.call(tenant.ada, "GET", "find_releases", params=params)).body
     assert ([row["uid"] for row in page["releases"]], page["total"]) == ([uids[0]], 2)
+    for named in (uids[:1], uids, [uids[1], "$gt"]):
+        params = {"state": "all", "version_uid": ",".join(named)}
+        page = (await catalog.call(tenant.ada, "GET", "find_releases", params=params)).body
+        assert {row["uid"] for row in page["releases"]} == set(named) & set(uids)
 
 
 @pytest.mark.parametrize("found", ["clean", "too_large"])

@@ -10,7 +10,7 @@ from gateway.operations import OPERATIONS, Access
 from tests.support.system.gateways import at_gateway, run_gateway
 from tests.support.system.pages import fetch_csrf_token, sign_in, write
 from tests.support.system.publishing import upload
-from tests.support.system.seed import UNKNOWN, segments, title
+from tests.support.system.seed import LONG_PASSWORD, UNKNOWN, segments, title
 from tests.support.system.services import Api, Services
 
 SIGNED_IN = {Access.ADMINISTRATOR, Access.SESSION}
@@ -35,6 +35,14 @@ async def test_a_page_requires_a_session(either: Api, path: list[str]) -> None:
         else:
             target = "/".join([f"{prefix}/dashboard", *path])
             assert (answer.status, answer.headers["Location"]) == (307, f"{prefix}/sign_in?next={target}")
+
+
+async def test_a_user_named_like_one_of_the_company_login_is_asked_for_the_password(tenant: Api) -> None:
+    form = {"username": "company-it", "password": LONG_PASSWORD, "role": "viewer"}
+    assert (await tenant.call("POST", "add_user", data=form)).status == 201
+    cookie = await sign_in(tenant, username="company-it", password=LONG_PASSWORD)
+    page = await tenant.anonymous().call("GET", "dashboard", headers=cookie)
+    assert b'name="password"' in page.body
 
 
 async def test_htmx_gets_a_redirect_header_to_the_sign_in_page(either: Api) -> None:

@@ -60,6 +60,25 @@ async def test_the_overview_says_what_waits_for_the_user(tenant: Api, releases: 
     assert "1 Version ist gesperrt Wartet auf Sie 2 Versionen warten auf Ihre Genehmigung" in german
 
 
+async def test_the_overview_does_without_the_time_of_a_publication(tenant: Api, releases: list[dict[str, Any]]) -> None:
+    scan = make_gate("scan", "waiting", "scan_pending")
+    releases.append(make_release(gates=(scan,), published_at=None))
+    assert "1 version waits for a scan, published" in await load_text(tenant)
+    releases.append(make_release(gates=(scan,)))
+    assert "2 versions wait for a scan, the first published" in await load_text(tenant)
+
+
+async def test_a_version_of_a_package_that_is_off_is_not_in_winget(tenant: Api) -> None:
+    package = package_id()
+    await add_package(tenant, package)
+    uid = (await publish(tenant, package, "1.0")).uid
+    assert "In winget" in await load_text(tenant, "packages", package, "versions", uid)
+    answer = await tenant.call("PATCH", "set_package_active", package, data={"package_active": "0"})
+    assert answer.status == 200
+    text = await load_text(tenant, "packages", package, "versions", uid)
+    assert ("Not in winget" in text, "winget install" in text) == (True, False)
+
+
 async def test_without_versions_the_page_tells_how_to_set_rings(tenant: Api, releases: list[dict[str, Any]]) -> None:
     text = await load_text(tenant, "releases")
     assert "No version is in flight." in text
@@ -77,12 +96,15 @@ async def test_the_page_of_a_version_shows_its_rings_verdicts_and_history(tenant
     assert "<script>alert" not in page
     for words in (
         "Version 1.0 Scan: not checked",
-        "In winget held",
+        "Not in winget held",
         "Scan not checked",
         "Pinned No",
         "pilot withdrawn",
     ):
         assert words in text
+    assert "winget install" not in text
+    assert "Download" not in text
+    assert "Download 1.0" not in await load_page(tenant, "packages", package)
     assert re.search("Held . admin", text)
     assert re.search("Ring entered pilot .", text)
 
@@ -97,6 +119,21 @@ async def test_the_list_of_versions_shows_the_stage_of_each(tenant: Api) -> None
     newer, _, older = text.partition("1.0")
     assert "pilot offered everyone not offered" in newer
     assert "pilot offered everyone offered" in older
+
+
+async def test_the_list_of_versions_asks_for_the_stages_of_its_own_rows(
+    tenant: Api, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A package may have more versions than one answer of `find_releases`."""
+    monkeypatch.setattr("gateway.dashboard.pages.releases.MAX_RELEASES", 1)
+    monkeypatch.setattr("gateway.dashboard.page_request.PAGE_SIZE", 1)
+    package = package_id()
+    await add_package(tenant, package)
+    await set_policy(tenant, "pilot,everyone")
+    old = await publish(tenant, package, "1.0")
+    await publish(tenant, package, "2.0")
+    assert (await tenant.call("POST", "hold_version", old.uid, data={"reason": "It fails."})).status == 200
+    assert "1.0 held" in await load_text(tenant, "packages", package, page="2")
 
 
 async def test_the_page_of_a_version_does_without_the_verdicts(tenant: Api, monkeypatch: pytest.MonkeyPatch) -> None:
