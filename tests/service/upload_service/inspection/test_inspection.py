@@ -29,9 +29,10 @@ NOTHING_FOUND: dict[str, Any] = {**dict.fromkeys(FIELDS.split(), ""), "nested": 
 
 
 async def inspected(api: UploadApi, caller: Caller, name: str) -> Answer:
-    """The response without the verdict about signatures."""
+    """The response without the verdicts about signatures and malware."""
     answer = await api.service.call(caller, "GET", "inspect_upload", name)
-    answer.body.pop("signature", None)
+    for verdict in ("signature", "scan"):
+        answer.body.pop(verdict, None)
     return answer
 
 
