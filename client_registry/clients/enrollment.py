@@ -1,7 +1,7 @@
 """Machines that register themselves with an API token that a whole fleet shares."""
 
 from client_registry.clients.service import Clients, ClientTokens, IssuedToken
-from client_registry.clients.store import Client, ClientExists, MongoClientStore
+from client_registry.clients.store import Client, ClientExists, ClientLimitExceeded, MongoClientStore
 from common.auth.internal_tokens import Caller
 from common.auth.roles import Permission, PermissionMissing
 from common.errors import TooManyRequests
@@ -55,9 +55,11 @@ class Enrollment:
             return *again, False
         try:
             return *await self._clients.add(caller, name, enrolled_by=caller.token_id), True
-        except ClientExists:
+        except (ClientExists, ClientLimitExceeded):
             if again := await self._replace_token(caller, name):  # The machine calls twice at the same moment.
                 return *again, False
+            if name.casefold() not in await self._store.slots_by_name(caller.tenant_id):
+                raise
             raise ClientNotEnrolled(name=name) from None
 
     async def _replace_token(self, caller: Caller, name: str) -> tuple[Client, IssuedToken] | None:

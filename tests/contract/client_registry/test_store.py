@@ -10,7 +10,8 @@ from uuid import uuid4
 import pytest
 
 from client_registry.blacklist.store import Entry, Group, GroupExists, GroupInUse, GroupNotFound, MongoBlacklistStore
-from client_registry.clients.service import Clients, ClientTokens, SystemResolver
+from client_registry.clients.enrollment import Enrollment
+from client_registry.clients.service import Clients, ClientTokens, IssuedToken, SystemResolver
 from client_registry.clients.store import (
     Client,
     ClientExists,
@@ -21,9 +22,11 @@ from client_registry.clients.store import (
 )
 from client_registry.releases.store import Installer, MongoReleaseStore, Release, ReleaseExists
 from client_registry.store import SCHEMA
+from common.auth.internal_tokens import Caller
 from common.auth.signing import Keys
 from common.errors import Problem
 from common.mongo import MongoDatabase
+from common.redis import Redis, WindowCounts
 from tests.support.databases import own_database
 from tests.support.factories import KEY, KEYS, make_caller, make_tenant
 from tests.support.services.tenant_first import TenantFilterCheck
@@ -349,3 +352,26 @@ async def test_every_command_begins_with_the_tenant(
 
     assert listener.seen > 100
     assert listener.violations == []
+
+
+class OvertakenClients(Clients):
+    """Another call of the same machine adds the client just before."""
+
+    async def add(self, caller: Caller, name: str, *, enrolled_by: str = "") -> tuple[Client, IssuedToken]:
+        await super().add(caller, name, enrolled_by=enrolled_by)
+        return await super().add(caller, name, enrolled_by=enrolled_by)
+
+
+async def test_a_machine_whose_calls_overtake_each_other_is_one_client(
+    store: MongoClientStore, redis: Redis, tenant_id: str
+) -> None:
+    caller = make_caller(make_tenant(tenant_id=tenant_id), token_id="0123456789abcdef")
+    tokens = ClientTokens(KEYS)
+    counts = WindowCounts(redis, f"enrolled:{uuid4().hex}")
+    enrollment = Enrollment(store, tokens, OvertakenClients(store, tokens, NoResolver()), counts, 10)
+
+    client, token, is_new = await enrollment.enroll(caller, "pc-1")
+
+    assert not is_new
+    assert [each.client_id for each in await store.list(tenant_id)] == [client.client_id]
+    assert (await store.find_by_digests(tenant_id, tokens.digests(token.text)))[0] == client

@@ -99,6 +99,14 @@ async def test_an_enrollment_counts_for_the_limit_of_clients(registry: Registry)
     assert (await enroll(registry, caller)).status == 200
 
 
+async def test_a_disabled_client_is_the_reason_also_at_the_limit(registry: Registry) -> None:
+    caller = token_caller(tenant=make_tenant(max_clients=1))
+    client_id = (await enroll(registry, caller)).body["client_id"]
+    await registry.call(caller, "PATCH", "edit_client", client_id, data={"enabled": "0"})
+
+    assert (await enroll(registry, caller)).body["code"] == "client_exists"
+
+
 async def test_an_api_token_enrolls_a_limited_number_an_hour(registry: Registry) -> None:
     caller = token_caller()
     for number in range(PER_HOUR):

@@ -66,6 +66,7 @@ async def test_the_sign_in_page_has_a_button_and_the_password_form(company: Comp
     page = str((await company.get("sign_in")).body)
     assert f'href="/{company.api.tenant_id}/sign_in/oidc?next=' in page
     assert "Sign in with Acme &lt;ID&gt;" in page
+    assert '<button type="submit" class="secondary outline">Sign in</button>' in page
     assert "<details" not in page.partition("<form")[0]
 
 
