@@ -79,6 +79,7 @@ async def test_a_client_without_a_source_address_gets_none_to_paste(enforced: Vi
     page = enforced.page
     await add_client(enforced)
     await enforced.choose(CLIENT, "Forbid source address")
+    await expect(page.get_by_text("Allow source address")).to_have_count(1)  # The list is loaded again.
     await enforced.choose(CLIENT, f"New token for {CLIENT}")
     await enforced.confirm(CLIENT, "Replace")
     await expect(page.get_by_text("Command to add the source with a header")).to_be_visible()
@@ -218,10 +219,11 @@ async def test_new_tokens_of_selected_clients_are_downloaded(visitor: Visitor) -
     async with page.expect_download() as download:
         await page.get_by_role("button", name="Download tokens (CSV)").click()
     [_, row] = (await (await download.value).path()).read_text().splitlines()
-    name, client_id, token = row.split(",")
+    name, client_id, token, address = row.split(",")
     assert (name, client_id) == ("pc-1", old["client_id"])
     assert token != old["auth_token"]
     assert await status_for(visitor, token) == 200
+    assert address == f"{visitor.api.base_url}/source/{token}/winget"
 
 
 async def test_clients_are_filtered_by_state_and_last_call(visitor: Visitor) -> None:
