@@ -29,16 +29,8 @@ log: structlog.typing.FilteringBoundLogger = structlog.get_logger()
 HIDDEN = "[redacted]"
 _DIRECTION_MARKS = frozenset("\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069")
 _SECRET_NAMES = re.compile(r"password|secret|token|authorization|cookie|signature|credential|(^|_)key$", re.IGNORECASE)
-_HINTS = (
-    " ",
-    "=",
-    "://",
-    '"',
-    "'",
-    "eyJ",
-    "delete_client/",
-    "/source/",
-)  # A text without any of them has no secret below.
+# A text without any of them has no secret below.
+_HINTS = (" ", "=", "://", '"', "'", "eyJ", "delete_client/", "/source/")
 # Secrets inside any text: the group `before` stays, the rest of the match is replaced.
 _SECRETS = re.compile(
     r"""
