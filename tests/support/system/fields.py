@@ -59,7 +59,7 @@ def select_fields(row: Operation, form: Mapping[str, str]) -> dict[str, str]:
 
 
 def all_fields_of(row: Operation) -> list[Field]:
-    """All fields of an operation, each once."""
+    """All fields of an operation that a caller chooses, each once."""
     # The document does not describe the sign-in form of browsers. It equals the form of `login`.
     path = "login" if row.name == "sign_in" else row.path
     operation = DOCUMENT["paths"].get(f"/{path}", {}).get(row.method.lower(), {})
@@ -78,6 +78,8 @@ def all_fields_of(row: Operation) -> list[Field]:
 
 def _properties(schema: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
     whole = resolve_ref(dict(schema))
+    if whole.get("x-unchanged"):
+        return  # A form may only repeat the stored values.
     yield from whole.get("properties", {}).items()
     for part in whole.get("allOf", []):
         yield from _properties(part)

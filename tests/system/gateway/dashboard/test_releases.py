@@ -96,7 +96,7 @@ async def test_the_page_of_a_version_shows_its_rings_verdicts_and_history(tenant
     assert "<script>alert" not in page
     for words in (
         "Version 1.0 Scan: not checked",
-        "Not in winget pilot not offered everyone not offered held",
+        "Not in winget pilot (0 machines) not offered everyone (0 machines) not offered held",
         "Scan not checked",
         "Pinned No",
         "pilot withdrawn",
