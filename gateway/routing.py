@@ -25,8 +25,12 @@ _CACHED_LENGTH = 64  # characters of a path; one with a client's token is longer
 # winget asks for the manifests of any text that its user typed.
 _TYPED_ID = re.compile(r"((?:/client/api)?(?:/[^/]+)?/winget|/api)/packageManifests/(.+)")
 UNREADABLE_ID = "-"  # no package id of winget's: those have a dot
-# A personal source address has the token of a client in its path.
-_SOURCE = re.compile(r"((?:/client/api)?(?:/[^/]+)?)/source/([^/]+)(/winget/.*)")
+# A personal source address has the token of a client in its path, after the tenant.
+_PERSONAL = r"/source/([^/]+)(/winget/.*)"
+_SOURCES = {
+    Deployment.MULTI: re.compile(rf"((?:/client/api)?/[^/]+){_PERSONAL}"),
+    Deployment.SINGLE: re.compile(rf"(/client/api){_PERSONAL}"),
+}
 _UNSAFE = re.compile(r"[\x00-\x1f\x7f/\\]")
 SINGLE_PREFIX = ("client", "api")  # of all paths in the single-tenant deployment; `client` is no tenant's id
 _HOST = re.compile(r"(?:[A-Za-z0-9._-]{1,253}|\[[0-9A-Fa-f:.]{2,45}\])(?::[0-9]{1,5})?")
@@ -56,11 +60,13 @@ class Target:
     def parse(method: str, raw_path: str, deployment: Deployment, single_tenant_id: str) -> "Target":
         """Parse the path of a request line. Raises NoSuchOperation, also for a malformed path, or MethodNotAllowed."""
         path = raw_path.partition("?")[0]
-        personal = _SOURCE.fullmatch(path)
+        personal = _SOURCES[deployment].fullmatch(path)
         if personal:
             path = personal[1] + personal[3]
         parse = _parse_cached if len(path) <= _CACHED_LENGTH else _parse
         target = parse(method, path, deployment, single_tenant_id)
+        if personal and not target.operation.is_winget:  # A token in a path counts for the source only.
+            raise NoSuchOperation
         return replace(target, client_token=personal[2]) if personal else target
 
     @property

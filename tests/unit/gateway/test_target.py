@@ -155,3 +155,17 @@ def test_a_personal_source_address_is_the_source_without_the_token(
 def test_only_a_source_has_personal_addresses(path: str) -> None:
     with pytest.raises(NoSuchOperation):
         parse(path)
+
+
+@each("deployment", Deployment)
+@each("prefix", ["", "/acme", "/client/api", "/client/api/acme", "/winget", "/client/api/winget", "/source"])
+@each("row", [row for row in OPERATIONS if not row.is_winget], ids=lambda row: f"{row.method} {row.path}")
+def test_a_token_in_a_path_opens_no_other_operation(row: Operation, prefix: str, deployment: Deployment) -> None:
+    """Also not of a tenant that is named like the source."""
+    values = "/".join("x" if is_value(part) else part for part in row.parts)
+    for path in (f"{prefix}/source/t/winget/{values}", f"{prefix}/source/t/winget/winget/{values}"):
+        try:
+            target = parse(path, row.method, deployment)
+        except (NoSuchOperation, MethodNotAllowed):
+            continue
+        assert not target.client_token or target.operation.is_winget
