@@ -35,7 +35,7 @@ ROLES: Mapping[Role, tuple[str, str]] = {
     Role.PUBLISHER: (_("Publisher"), _("Also uploads, edits and deletes packages and versions.")),
     Role.APPROVER: (_("Approver"), _("Also approves releases.")),
     Role.AUDITOR: (_("Auditor"), _("Also reads the audit log.")),
-    Role.ENROLLER: (_("Enroller"), _("Only registers the machine that calls, for the script of a roll-out.")),
+    Role.ENROLLER: (_("Enroller"), _("Only registers machines, for the script of a roll-out.")),
     Role.ADMINISTRATOR: (_("Administrator"), _("Has all rights.")),
 }
 OF_USERS = {role: ROLES[role] for role in USER_ROLES}
