@@ -118,10 +118,13 @@ async def test_a_finished_upload_is_announced_to_a_colleague(open_page: Open, vi
 async def test_an_upload_without_a_version_is_deleted_after_a_confirmation(visitor: Visitor) -> None:
     page, names = visitor.page, [await upload_listed(visitor.api, content) for content in (b"one", b"two")]
     await visitor.go("/publish")
-    await named_row(page, names[1]).get_by_label("Version").fill("2.0")
+    for name in names:
+        await named_row(page, name).get_by_label("Version").fill("2.0")
+    await expect(page.get_by_role("button", name="Publish 2")).to_be_visible()
     await named_row(page, names[0]).get_by_role("button", name="Delete").click()
     await visitor.confirm("")
     await expect(named_row(page, names[0])).to_have_count(0)
+    await expect(page.get_by_role("button", name="Publish 1")).to_be_visible()
     await expect(named_row(page, names[1]).get_by_label("Version")).to_have_value("2.0")
     assert (await visitor.api.call("GET", "inspect_upload", names[0])).status == 404
     await named_row(page, names[1]).get_by_role("button", name="Delete").click()

@@ -182,7 +182,7 @@ def requested_range(request: web.Request, sha256: str, size: int) -> ByteRange:
 
 
 def redirected_range(request: web.Request, upload: Upload) -> ByteRange | None:
-    """What the object storage will send for this request, as far as the request shows that; None for no bytes."""
+    """The range that the object storage will send, as far as the request shows it; None for no bytes."""
     try:
         if request.method != "GET" or not_modified(request, upload.sha256):
             return None

@@ -42,15 +42,5 @@ document.addEventListener("upload-finished", ({ detail: upload }) => {
   else if (!rows.has(upload.file_id)) addRow({ fileId: upload.file_id, name: fileName(upload.file_id), size: upload.size, serverFilename: upload.server_filename });
 });
 
-// The other rows stay as they are when an upload is deleted.
-document.addEventListener("operation", (event) => {
-  const row = event.target.closest("[data-publish-rows] > *");
-  if (!row) return;
-  row.querySelector("form")?.reset(); // Nothing of it is unsaved.
-  if (row.parentElement.children.length === 1) return;
-  event.preventDefault();
-  queueMicrotask(() => row.remove()); // htmx repeats its event for an element that is gone.
-});
-
 // Uploads of the time without a stream.
 document.addEventListener("stream-open", () => list() && reloadList());

@@ -113,6 +113,19 @@ document.addEventListener("input", ({ target }) => {
   countPicked();
 });
 
+// The other rows stay as they are when an upload is deleted.
+document.addEventListener("operation", (event) => {
+  const row = event.target.closest("[data-publish-rows] > *");
+  if (!row) return;
+  row.querySelector("form")?.reset(); // Nothing of it is unsaved.
+  if (row.parentElement.children.length === 1) return;
+  event.preventDefault();
+  queueMicrotask(() => {
+    row.remove(); // htmx repeats its event for an element that is gone.
+    countPicked();
+  });
+});
+
 const selectFields = (fields, isSelected) => {
   const selected = new FormData();
   for (const [name, value] of fields) if (isSelected(name, value)) selected.append(name, value);
